@@ -78,7 +78,6 @@ def test_help_and_import_are_fast_and_need_no_jax():
     "explain",
     "export",
     "serve",
-    "lab bench",
     "data check",
     "lab sweep",
   ],
@@ -107,8 +106,6 @@ def test_each_verb_has_examples(verb, capsys):
     (["evaluate", "nowhere"], ["nowhere holds no run"]),
     (["compare", "nowhere"], ["nowhere"]),
     (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
-    (["lab", "bench", "machine"], ["bench machine: name one of benchmark"]),
-    (["lab", "bench", "processes"], ["bench processes: name one of benchmark"]),
   ],
 )
 def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):

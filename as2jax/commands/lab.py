@@ -279,14 +279,10 @@ def measured(
 @app.command(
   context_settings=PASS_ON,
   add_help_option=False,
-  epilog=examples(
-    "as2jax lab bench",
-    "as2jax lab bench benchmark --system=crossencoder",
-    "as2jax lab bench search --pool=5000000",
-  ),
+  epilog=examples("as2jax lab bench train", "as2jax lab bench rank rank10 --record"),
 )
 def bench(context: typer.Context) -> None:
-  """Runs a benchmark of launch/benchmarks, in a clone; without a name those of its README's table."""
+  """Runs a kind of benchmark, in a clone. Ours beside PyTorch; --help shows kinds and options."""
   import os
   import pathlib
   import subprocess
@@ -295,19 +291,10 @@ def bench(context: typer.Context) -> None:
   from as2jax.runtime.devices import huge_pages_environment
 
   root = pathlib.Path(__file__).resolve().parents[2]
-  files = sorted((root / "launch" / "benchmarks").glob("*.py"))
-  begins = '"""python -m launch.benchmarks.'  # what a person may start
-  names = [file.stem for file in files if file.read_text(encoding="utf-8").startswith(begins)]
-  if not names:
+  if not (root / "launch" / "benchmarks").is_dir():
     raise InputError("benchmarks are no part of the package: run this in a clone of the repository")
-  name, *rest = context.args or ["history"]
-  if name in ("-h", "--help"):
-    print(f"{context.get_help()}\n\nBenchmarks: {', '.join(names)}")
-    return
-  if name not in names:
-    raise InputError(f"bench {name}: name one of {', '.join(names)}")
-  command = [sys.executable, "-m", f"launch.benchmarks.{name}", *rest]
   # Files that the user names lie where the command was given.
   paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
   environment = huge_pages_environment({**os.environ, "PYTHONPATH": paths})
+  command = [sys.executable, "-m", "launch.benchmarks", *(context.args or ["--help"])]
   raise typer.Exit(subprocess.run(command, env=environment).returncode)

@@ -1,8 +1,8 @@
-"""Our side of the benchmark: the project's own train and predict step, on a CPU's cores or one chip."""
+"""Our side: the project's own training and prediction steps, on a CPU's cores or one chip."""
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -11,7 +11,6 @@ import numpy as np
 
 from as2jax.data.batches.prefetch import prefetch
 from as2jax.evaluation.predict import make_predict_step
-from as2jax.layers.transformer import is_transformer
 from as2jax.runtime import registry, sharding
 from as2jax.training import optimizers
 from as2jax.training import state as states
@@ -20,7 +19,7 @@ from launch.benchmarks.workload import Load, Workload, batch_load
 
 
 def matmul_peak(dtype: str) -> float:
-  """FLOP/s of a large square matrix product, jitted: the best of some repetitions."""
+  """Return the FLOP/s of a large square matrix product, the best of some repetitions."""
   size = 2048 if jax.default_backend() == "cpu" else 8192
   a = jnp.full((size, size), 0.5, dtype)
   product = jax.jit(lambda x, y: x @ y)
@@ -33,106 +32,85 @@ def matmul_peak(dtype: str) -> float:
   return 2 * size**3 / min(seconds)
 
 
-def _mesh(encoder: Any, batches: Sequence[Any], training: bool) -> jax.sharding.Mesh:
-  """As a run has it: a device a shard; of a single shard, a CPU's cores share a transformer's rows."""
-  here = jax.devices()
-  shapes = [batch.tokens.ids.shape for batch in batches]  # [accumulate, shard, row, position]
-  shards, positions = shapes[0][1], max(rows * length for *_, rows, length in shapes)
-  if shards == 1 and here[0].platform == "cpu" and is_transformer(encoder):
-    cores = sharding.cores_worth(positions) if training else len(here)
-    return sharding.make_mesh(rows=min(cores, len(here)), devices=here[:cores])
-  return sharding.make_mesh(devices=here[:shards])
+class JaxSide:
+  """Steps through epochs, prefetched as in a run: training, encoding of sentences, or scoring of pairs."""
 
-
-class Training:
-  """Steps of `seeds` seeds at once through epochs, prefetched as in a run."""
-
-  def __init__(self, work: Workload, seeds: int = 1):
-    self.work, self.whole, self.compile_seconds = work, work.whole, 0.0
-    self.name = "as2jax" if seeds == 1 else f"as2jax, {seeds} seeds"
-    self.seeds, settings = tuple(range(seeds)), work.settings
+  def __init__(self, work: Workload):
+    self.work, self.whole, settings = work, work.whole, work.settings
     encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
     self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
     self.batches = work.shapes()
-    self.mesh = _mesh(encoder, self.batches, training=settings["system"] not in PREDICTING)
-    self._build(settings)
+    self.mesh = self._mesh()
     self._stream: Iterator | None = None
-
-  def _create(self, optimizer: Any, multipliers: Any) -> Any:
-    return states.create(
+    o = settings["optimizer"]
+    optimizer = optimizers.from_config(o) if work.trained else optimizers.no_optimizer()
+    self.state = states.create(
       self.model,
       jax.tree.map(lambda x: x[0], self.batches[0]),  # one micro-batch, as the model sees it
-      seeds=self.seeds,
-      pretrained=self.work.weights,
-      lr_multipliers=multipliers,
+      seeds=(0,),
+      pretrained=work.weights,
+      lr_multipliers=[tuple(pair) for pair in o["lr_multipliers"]] if work.trained else (),
       optimizer=optimizer,
       mesh=self.mesh,
     )
+    if work.trained:
+      loss = registry.build(registry.LOSSES, settings["loss"], "loss")
+      rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
+      self.function = make_train_step(
+        self.model, loss, optimizer, rate, mesh=self.mesh, state=self.state, seeds=1
+      )
+    else:
+      method = "encode" if settings["system"] == "encode" else "__call__"
+      self.function = make_predict_step(self.model, method, mesh=self.mesh, seeds=1)
 
-  def _build(self, settings: Any) -> None:
-    o = settings["optimizer"]
-    loss = registry.build(registry.LOSSES, settings["loss"], "loss")
-    rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
-    optimizer = optimizers.from_config(o)
-    self.state = self._create(optimizer, [tuple(pair) for pair in o["lr_multipliers"]])
-    self.function = make_train_step(
-      self.model, loss, optimizer, rate, mesh=self.mesh, state=self.state, seeds=len(self.seeds)
-    )
+  def _mesh(self) -> jax.sharding.Mesh:
+    """Return a run's mesh: a CPU's cores share the rows of its one shard."""
+    here = jax.devices()
+    if here[0].platform != "cpu":
+      return sharding.make_mesh(devices=here[:1])
+    positions = max(batch.tokens.ids.size for batch in self.batches)
+    cores = sharding.cores_worth(positions) if self.work.trained else len(here)
+    return sharding.make_mesh(rows=min(cores, len(here)), devices=here[:cores])
 
-  def place(self, *batches: Any) -> Any:
-    """One batch for each seed, or one for all, on the device."""
-    batches = batches * (len(self.seeds) // len(batches))
-    return sharding.place(jax.tree.map(lambda *x: np.stack(x), *batches), self.mesh)
+  def place(self, batch: Any) -> Any:
+    """Put a batch on the device."""
+    if self.work.trained:
+      return sharding.place(jax.tree.map(lambda x: np.stack([x]), batch), self.mesh)
+    return sharding.place_predict(batch, self.mesh)
+
+  def arguments(self, placed: Any) -> tuple:
+    """Return what the step's function takes; the rate is that of the middle of an epoch."""
+    if not self.work.trained:
+      return states.ranking_variables(self.state), placed
+    progress = np.full(1, 0.5, np.float32)
+    return self.state, placed, np.zeros(1, np.uint32), progress, np.ones(1, bool)
 
   def step(self, placed: Any) -> Any:
-    """One step; gives what the step gives beside the state (`loss` and other scalars)."""
-    n = len(self.seeds)
-    progress = np.full(n, 0.5, np.float32)  # beyond the warm-up: the rate is not 0
-    self.state, scalars = self.function(
-      self.state, placed, np.asarray(self.seeds, np.uint32), progress, np.ones(n, bool)
-    )
-    return scalars
-
-  def params(self) -> tuple[dict, dict]:
-    """Parameters and `batch_stats` of the first seed now, on the host."""
-    first = lambda tree: jax.tree.map(lambda x: np.asarray(x[0]), tree)
-    return first(self.state.params), first((self.state.mutables or {}).get("batch_stats", {}))
+    """Take one step; return its loss, or vectors `[1, shard, unit, d]` or scores on the host."""
+    output = self.function(*self.arguments(placed))
+    if not self.work.trained:
+      return np.asarray(output.units if self.work.settings["system"] == "encode" else output.scores)
+    self.state, scalars = output
+    return scalars["loss"]
 
   def warm_up(self) -> None:
-    """Compiles every shape; `compile_seconds` is what the first calls took beyond later ones."""
+    """Compile every shape."""
     for batch in self.batches:
-      placed, seconds = self.place(batch), []
       for _ in range(3):
-        began = time.perf_counter()
-        jax.block_until_ready(self.step(placed))
-        seconds.append(time.perf_counter() - began)
-      self.compile_seconds += seconds[0] - min(seconds[1:])
-
-  def description(self) -> dict:
-    """How it ran."""
-    return {
-      "compile_seconds": round(self.compile_seconds, 2),
-      "programs": self.function._cache_size(),
-      "backend": jax.default_backend(),
-      "devices": self.mesh.size,
-      "dtype": self.work.settings["encoder"].get("dtype", "float32"),
-      "jax": jax.__version__,
-      "shapes": sorted(str(b.tokens.ids.shape[1:]) for b in self.batches),
-    }
+        jax.block_until_ready(self.step(self.place(batch)))
 
   def _items(self) -> Iterator[tuple[Any, Load]]:
     for number in itertools.count(1):
-      epochs = [self.work.epoch(number, seed) for seed in self.seeds]
+      count, make = self.work.epoch(number)
 
-      def item(i, epochs=epochs):
-        batches = [make(i) for _, make in epochs]
-        load = sum((batch_load(self.work.settings, batch) for batch in batches), Load())
-        return self.place(*batches), load
+      def item(i, make=make):
+        batch = make(i)
+        return self.place(batch), batch_load(self.work.settings, batch)
 
-      yield from prefetch(item, range(epochs[0][0]))
+      yield from prefetch(item, range(count))
 
   def block(self, seconds: float) -> tuple[Load, float]:
-    """Runs for about `seconds`, at least one step: the work done and the time it took."""
+    """Run for about `seconds`, at least one step; return the work done and the time it took."""
     self._stream = self._stream or self._items()
     done, before = Load(), None
     began = time.perf_counter()
@@ -143,37 +121,3 @@ class Training:
       done, before = done + load, after
     jax.block_until_ready(before)
     return done, time.perf_counter() - began
-
-
-class Encoding(Training):
-  """Encodes sentences as a prediction does."""
-
-  method, output = "encode", "units"
-
-  def _build(self, settings: Any) -> None:
-    self.state = self._create(optimizers.no_optimizer(), ())
-    self.variables = states.ranking_variables(self.state)
-    self.function = make_predict_step(self.model, self.method, mesh=self.mesh, seeds=1)
-
-  def place(self, *batches: Any) -> Any:
-    """One batch on the device."""
-    return sharding.place_predict(batches[0], self.mesh)
-
-  def step(self, placed: Any) -> Any:
-    """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
-    return np.asarray(getattr(self.function(self.variables, placed), self.output))
-
-
-class Scoring(Encoding):
-  """Scores pairs as a prediction does: `[seed, shard, example]` on the host."""
-
-  method, output = "__call__", "scores"
-
-
-PREDICTING = {"encode": Encoding, "score": Scoring}
-
-
-def side(work: Workload, seeds: int = 1) -> Training:
-  """Our side of a workload."""
-  predicting = PREDICTING.get(work.settings["system"])
-  return predicting(work) if predicting else Training(work, seeds)

@@ -1,18 +1,13 @@
 """python -m launch.benchmarks.sentence_transformers_training: their own trainer on our training questions.
 
-Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a
-cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
-for as many epochs as `recommended:fast`, at 2e-5 with a warm-up over a tenth of all steps where no other are
-named (of ours, half the first epoch is --warmup=0.1667), keeps the epoch with the best MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
-beside them their per-question scores, what the training took (`seeds.jsonl`) and which splits were
-evaluated (`evaluations.jsonl`). The seeds that a folder has
-already are not trained again:
+Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a cross-encoder
+(`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from one published encoder, for as many epochs as
+`recommended:fast`, and keeps the epoch with the best MAP on dev. Into its folder go, a seed, TREC run files for `as2jax
+compare` and `as2jax lab paper rerankers --fill`, scores of questions, and a line in `seeds.jsonl`; seeds that are there are
+not trained again. Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
 
-    python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
-    as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run,runs/st-bi/seed-2.test.run
-
-`--device=cuda` trains on a GPU, whose name the lines then keep. Besides sentence-transformers and torch it
-needs `datasets` and `accelerate`.
+  python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
+  as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run
 """
 
 import argparse
@@ -41,13 +36,8 @@ RULES = {"trecqa": ("ptb",)}
 DEFAULTS = {"rate": 2e-5, "warmup": 0.1, "accelerator": ""}  # of lines that do not say, too
 
 
-def texts(questions: Sequence[Question]) -> list[list[str]]:
-  """The candidates of each question."""
-  return [[candidate.text for candidate in question.candidates] for question in questions]
-
-
 def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dict[str, list[str]]:
-  """A row for each right answer: its question, and as many of the question's negatives, drawn by seed.
+  """Return a row for each right answer, with so many of its question's negatives, drawn by seed.
 
   Each negative is drawn once before any is drawn again.
   """
@@ -68,15 +58,23 @@ def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dic
 
 
 def pair_rows(questions: Sequence[Question]) -> dict[str, list]:
-  """A row for each pair of question and candidate, with its label."""
-  pairs = [(q.text, c.text, float(c.label)) for q in questions for c in q.candidates]
-  return dict(
-    zip(("question", "candidate", "label"), map(list, zip(*pairs, strict=True)), strict=True)
-  )
+  """Return a row for each pair of question and candidate, with its label."""
+  rows: dict[str, list] = {"question": [], "candidate": [], "label": []}
+  for question in questions:
+    for candidate in question.candidates:
+      rows["question"].append(question.text)
+      rows["candidate"].append(candidate.text)
+      rows["label"].append(float(candidate.label))
+  return rows
+
+
+def split(values: np.ndarray, questions: Sequence[Question]) -> Scores:
+  """Cut what all candidates have into what each question's have."""
+  return np.split(values, np.cumsum([len(q.candidates) for q in questions])[:-1])
 
 
 def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: int):
-  """Model, trainer without callbacks, and what scores questions."""
+  """Return a trainer without callbacks, and what scores questions."""
   import datasets
   import sentence_transformers as st
   from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -92,18 +90,16 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: i
   )
 
   def score(asked: Sequence[Question]) -> Scores:
-    encode = lambda its: model.encode(its, normalize_embeddings=True, show_progress_bar=False)
-    vectors = encode([q.text for q in asked])
-    lists = texts(asked)
-    sentences = encode([text for its in lists for text in its])
-    ends = np.cumsum([len(its) for its in lists])[:-1]
-    return [u @ v for u, v in zip(np.split(sentences, ends), vectors, strict=True)]
+    options = {"normalize_embeddings": True, "show_progress_bar": False}
+    vectors = model.encode([q.text for q in asked], **options)
+    sentences = model.encode([c.text for q in asked for c in q.candidates], **options)
+    return [u @ v for u, v in zip(split(sentences, asked), vectors, strict=True)]
 
-  return model, trainer, score
+  return trainer, score
 
 
 def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: int):
-  """The same with a cross-encoder."""
+  """Return the same of a cross-encoder."""
   import datasets
   import sentence_transformers as st
   from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
@@ -120,16 +116,15 @@ def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed
   )
 
   def score(asked: Sequence[Question]) -> Scores:
-    lists = texts(asked)
-    pairs = [(q.text, text) for q, its in zip(asked, lists, strict=True) for text in its]
+    pairs = [(q.text, c.text) for q in asked for c in q.candidates]
     values = np.asarray(model.predict(pairs, show_progress_bar=False), np.float32).reshape(-1)
-    return np.split(values, np.cumsum([len(its) for its in lists])[:-1])
+    return split(values, asked)
 
-  return model, trainer, score
+  return trainer, score
 
 
 def arguments(flags: argparse.Namespace, seed: int) -> dict:
-  """The values of their training arguments."""
+  """Return the values of their training arguments."""
   return {
     "output_dir": str(pathlib.Path(flags.output) / "trainer"),
     "num_train_epochs": flags.epochs,
@@ -146,14 +141,14 @@ def arguments(flags: argparse.Namespace, seed: int) -> dict:
 
 
 def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
-  """MAP over the questions that have an answer."""
+  """Return the MAP over the questions that have an answer."""
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   values = metrics.per_question(scores, labels)["map"]
   return float(values[metrics.filter_mask("answerable", labels)].mean())
 
 
 def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> dict:
-  """Trains; the scores of dev and test of the epoch with the best MAP on dev, and what it took.
+  """Train; return the scores of the epoch with the best MAP on dev, and what it took.
 
   Test is scored once, by the model of that epoch.
   """
@@ -184,7 +179,7 @@ def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> 
 
 
 def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> None:
-  """One run file and one table of per-question scores a split."""
+  """Write one run file and one table of scores of questions a split."""
   for split, its in scores.items():
     questions = data.splits[split]
     labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
@@ -204,7 +199,7 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
 
 
 def finished(file: pathlib.Path, settings: dict) -> int:
-  """How many seeds the lines of `file` record.
+  """Return how many seeds the lines of `file` record.
 
   Raises:
     InputError: they were trained with other settings, or the seeds are not 0, 1, … in order.
@@ -212,25 +207,19 @@ def finished(file: pathlib.Path, settings: dict) -> int:
   """
   lines = file.read_text().splitlines() if file.exists() else []
   for seed, line in enumerate(lines):
+    place = f"{file}, line {seed + 1}"
     try:
-      row = json.loads(line)
+      row = DEFAULTS | json.loads(line)
     except ValueError as error:
-      raise InputError(
-        f"{file}, line {seed + 1}: cut off or damaged ({error}); delete the line, and its seed is "
-        "trained again"
-      ) from None
-    of_line = {key: row.get(key, DEFAULTS.get(key, its)) for key, its in settings.items()}
-    of_line["seed"] = row["seed"]
-    changed = differences(of_line, {"seed": seed, **settings})
-    if changed:
-      raise InputError(
-        f"{file}, line {seed + 1}: {'; '.join(map(str.strip, changed))}: name another folder"
-      )
+      raise InputError(f"{place}: cut off or damaged ({error}); delete the line") from None
+    of_line = {key: row.get(key, its) for key, its in {"seed": None, **settings}.items()}
+    if changed := differences(of_line, {"seed": seed, **settings}):
+      raise InputError(f"{place}: {'; '.join(map(str.strip, changed))}: name another folder")
   return len(lines)
 
 
 def share(text: str) -> float:
-  """A number from 0 to below 1: their arguments take 1 and more as numbers of steps."""
+  """Read a number from 0 to below 1: their arguments take 1 and more as numbers of steps."""
   value = float(text)
   if not 0 <= value < 1:
     raise argparse.ArgumentTypeError(f"{text} is no share of all steps: give 0 to below 1")
@@ -238,7 +227,7 @@ def share(text: str) -> float:
 
 
 def main() -> None:
-  """Trains one seed after another; prints a JSON line each."""
+  """Train one seed after another; print a JSON line each."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("kind", choices=("bi", "cross"))
   parser.add_argument("data", help="a data set with dev and test, such as wikiqa")
@@ -266,10 +255,11 @@ def main() -> None:
   both = metrics.filter_mask("both", [np.asarray([c.label for c in q.candidates]) for q in train])
   questions = [question for question, kept in zip(train, both, strict=True) if kept]
   flags.output.mkdir(parents=True, exist_ok=True)
-  settings = {"kind": flags.kind, "data": flags.data}
-  settings |= {"encoder": flags.encoder, "epochs": flags.epochs, "batch": flags.batch}
-  settings |= {"negatives": flags.negatives} if flags.kind == "bi" else {}
-  settings |= {"rate": flags.rate, "warmup": flags.warmup, "accelerator": ""}
+  names = ("kind", "data", "encoder", "epochs", "batch", "negatives", "rate", "warmup")
+  settings = {name: getattr(flags, name) for name in names}
+  if flags.kind == "cross":
+    del settings["negatives"]
+  settings["accelerator"] = ""
   if flags.device == "cuda":
     if torch.cuda.device_count() != 1:  # on several, `--batch` would be that of each
       raise InputError(f"{torch.cuda.device_count()} GPUs: name one in CUDA_VISIBLE_DEVICES")
@@ -277,9 +267,8 @@ def main() -> None:
   file = flags.output / "seeds.jsonl"
   for seed in range(finished(file, settings), flags.seeds):
     torch.manual_seed(seed)
-    _, trainer, score = (bi_encoder if flags.kind == "bi" else cross_encoder)(
-      flags, questions, seed
-    )
+    make = bi_encoder if flags.kind == "bi" else cross_encoder
+    trainer, score = make(flags, questions, seed)
     record = best_epoch(trainer, score, data)
     for split in record["scores"]:
       results.note_evaluation(flags.output, split, (seed,), flags.data, "train")

@@ -1,0 +1,263 @@
+"""python -m launch.benchmarks KIND [ROW…]: our steps beside PyTorch or sentence-transformers, in turn.
+
+Both sides have the same texts, sizes, dropout, loss and cores. A ratio says how many times as fast ours is: the median
+of the blocks' ratios. With --record, a record of each row is added to history/, and the table of launch/README.md
+is made anew, of the newest records of an idle machine and a commit without changes.
+
+  python -m launch.benchmarks train
+  python -m launch.benchmarks rank rank10 --record
+  python -m launch.benchmarks gpu bert-base:triplet --minutes=5
+  python -m launch.benchmarks start --pairs=20000000
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from as2jax.runtime.errors import InputError
+from launch.benchmarks import machine
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "launch" / "benchmarks" / "history"
+README = ROOT / "launch" / "README.md"
+BEGIN, END = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
+PACKAGES = ("jax", "jaxlib", "torch", "transformers", "sentence-transformers")
+# Of each row: its kind, what the table says of it, the unit of its speed (of `ms` and `s` less is better).
+ROWS = {
+  "triplet": ("train", "training, triplets, `grouped`", "triplets/s"),
+  "triplet-bfloat16": ("train", "the same, both in bfloat16", "triplets/s"),
+  "crossencoder": ("train", "training, cross-encoder, batch 16", "pairs/s"),
+  "encode": ("encode", "encoding WikiQA's test sentences", "sentences/s"),
+  "encode-modernbert": ("encode", "the same, ModernBERT of ettin-17m's shape", "sentences/s"),
+  "rank-split": ("rank", "ranking WikiQA's first 300 test questions", "sentences/s"),
+  "rank-split-cross": ("score", "the same by a cross-encoder", "pairs/s"),
+  "rank10": ("rank", "`rank` of ten candidates, warm", "ms"),
+  "serve": ("serve", "the service, eight clients, ten candidates", "requests/s"),
+  "start": ("start", "second start of `train` on a large file, to its first step", "s"),
+  "bert-base:triplet": ("gpu", "training, triplets, BERT-base, bfloat16", "triplets/s"),
+  "modernbert-base:score": ("gpu", "scoring, ModernBERT-base, bfloat16", "pairs/s"),
+  "ettin-17m:score": ("gpu", "scoring, ettin-17m, bfloat16", "pairs/s"),
+  "bert-base:crossencoder": ("gpu", "training, cross-encoder, BERT-base, bfloat16", "pairs/s"),
+  "minilm:triplet": ("gpu", "training, triplets, MiniLM, bfloat16", "triplets/s"),
+  "minilm:encode": ("gpu", "encoding, MiniLM, bfloat16", "sentences/s"),
+  "modernbert-base:triplet": ("gpu", "training, triplets, ModernBERT-base, bfloat16", "triplets/s"),
+  "bert-base:encode": ("gpu", "encoding, BERT-base, bfloat16", "sentences/s"),
+}
+KINDS = tuple(dict.fromkeys(kind for kind, *_ in ROWS.values()))
+
+
+def measure(
+  sides: Mapping[str, Any], run: Callable[[Any, int], Mapping[str, float]], blocks: int, unit: str
+) -> dict[str, dict[str, Any]]:
+  """Run the sides in turn; return each side's medians, and the ratios of all but the first.
+
+  Args:
+    run: side, number of a block -> figures, with the `speed` among them.
+
+  """
+  figures: dict[str, list] = {name: [] for name in sides}
+  for number in range(blocks):
+    for name, side in sides.items():
+      figures[name].append(run(side, number))
+      print(f"block {number + 1}, {name}: {figures[name][-1]['speed']:,.4g} {unit}", flush=True)
+  medians: dict[str, dict[str, Any]] = {}
+  for name, own in figures.items():
+    medians[name] = {key: statistics.median(row[key] for row in own) for key in own[0]}
+  ours, *others = figures
+  for name in others:
+    ratios = []
+    for first, other in zip(figures[ours], figures[name], strict=True):
+      ratio = first["speed"] / other["speed"]
+      ratios.append(1 / ratio if unit in ("ms", "s") else ratio)
+    medians[name] |= {"ratio": statistics.median(ratios), "blocks": [round(r, 3) for r in ratios]}
+  return medians
+
+
+def compare_steps(row: str, flags: argparse.Namespace) -> dict[str, dict[str, Any]]:
+  """Measure a row of the kinds `train`, `encode` and `gpu`."""
+  import jax
+
+  from launch.benchmarks import gpu, jax_side, workload
+
+  kind, _, unit = ROWS[row]
+  half = kind == "gpu" or row.endswith("bfloat16")
+  dtype = "bfloat16" if half else "float32"
+  if kind == "gpu":
+    work = gpu.workload(row)
+  else:
+    shape = "ettin-17m" if row.endswith("modernbert") else ""
+    options = {"words": flags.words, "encoder": flags.encoder}
+    work = workload.from_job(row.partition("-")[0], dtype=dtype, shape=shape, **options)
+  sides: dict[str, Any] = {"as2jax": jax_side.JaxSide(work)}
+  if kind == "gpu" and not work.trained and jax.default_backend() == "gpu":
+    sides["as2jax, cuDNN's attention"] = jax_side.JaxSide(gpu.workload(row, "cudnn"))
+  if all(map(importlib.util.find_spec, ("torch", "transformers"))):
+    from launch.benchmarks import torch_side
+
+    sides["torch"] = torch_side.TorchSide(work, half)
+    if row.startswith("triplet"):
+      sides["torch-grouped"] = torch_side.Grouped(work, half)
+  for side in sides.values():
+    side.warm_up()
+  peak = jax_side.matmul_peak(dtype)
+
+  def block(side: Any, _: int) -> dict[str, float]:
+    load, spent = side.block(flags.seconds)
+    epoch = spent * side.whole.positions / load.positions  # a block is a part of an epoch
+    figures = {"speed": side.whole.examples / epoch, "tokens_per_second": load.tokens / spent}
+    return {**figures, "share_of_peak": load.flops / spent / peak}
+
+  return measure(sides, block, flags.blocks, unit)
+
+
+def record(row: str, sides: Mapping[str, Any], busy: bool) -> dict[str, Any]:
+  """Return the record of a row on this machine."""
+  installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
+  git = lambda *words: subprocess.check_output(["git", *words], cwd=ROOT, text=True).strip()
+  kept = [f":(exclude){path.relative_to(ROOT)}" for path in (FOLDER, README)]
+  return {
+    "processor": machine.processor(),
+    "cores": machine.cores(),
+    "versions": {p: importlib.metadata.version(p) for p in PACKAGES if p in installed},
+    "commit": git("rev-parse", "--short", "HEAD"),
+    "changed": bool(git("status", "--porcelain", "--", ".", *kept)),
+    "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    "row": row,
+    "sides": sides,
+    "busy": busy,
+  }
+
+
+def add(content: Mapping[str, Any]) -> pathlib.Path:
+  """Append a record to the file of its kind of machine."""
+  kind = f"{content['processor']} {content['cores']}"
+  file = FOLDER / f"{re.sub(r'[^a-z0-9]+', '-', kind.lower()).strip('-')}.jsonl"
+  file.parent.mkdir(exist_ok=True)
+  with file.open("a", encoding="utf-8") as lines:
+    lines.write(json.dumps(content, ensure_ascii=False) + "\n")
+  return file
+
+
+def table() -> str:
+  """Return the newest record of each row and machine that was idle and had no changes, in Markdown."""
+  newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+  for file in sorted(FOLDER.glob("*.jsonl")):
+    for line in file.read_text(encoding="utf-8").splitlines():
+      content = json.loads(line)
+      if not content["busy"] and not content["changed"]:
+        newest[content["row"], f"{content['processor']}, {content['cores']} cores"] = content
+  lines = [
+    "| step | processor | ours | other side | ratio (each block) | share of the matrix peak | commit |",
+    "| --- | --- | ---: | ---: | --- | ---: | --- |",
+  ]
+  for name, (_, what, unit) in ROWS.items():
+    for (of, place), content in newest.items():
+      if of == name:
+        sides = content["sides"]
+        first, *others = sides
+        speeds = {
+          side: own.get("speed", own.get("examples_per_second")) for side, own in sides.items()
+        }
+        share = f"{sides[first]['share_of_peak']:.0%}" if sides[first].get("share_of_peak") else ""
+        for other in others or [""]:
+          theirs, ratio = "", ""
+          if other:
+            blocks = ", ".join(f"{one:.2f}" for one in sides[other]["blocks"])
+            theirs, ratio = (
+              f"{speeds[other]:,.4g} ({other})",
+              f"{sides[other]['ratio']:.2f} ({blocks})",
+            )
+          lines.append(
+            f"| {what} | {place} | {speeds[first]:,.4g} {unit} | {theirs} | {ratio} | {share} "
+            f"| {content['commit']}, {content['date']} |"
+          )
+  return "\n".join(lines)
+
+
+def write() -> None:
+  """Put the table between its marks in launch/README.md."""
+  before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+  after = rest.partition(END)[2]
+  README.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+  """Read the flags."""
+  parser = argparse.ArgumentParser(
+    prog="python -m launch.benchmarks",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  add = parser.add_argument
+  add("kind", choices=KINDS)
+  add("rows", nargs="*", metavar="ROW", help=f"of the kind, all by default: {', '.join(ROWS)}")
+  add("--blocks", type=int, default=3, help="of each side")
+  add("--seconds", type=float, default=20.0, help="of a block of steps")
+  add("--minutes", type=float, default=60.0, help="after which no row begins")
+  add("--record", action="store_true", help="keep the records, and make the table anew")
+  add("--words", default="", help="of train and encode: further words of the job, such as sample")
+  add("--encoder", default="", help="a published folder in place of MiniLM's")
+  add("--pairs", type=int, default=200_000, help="of start: rows of the file")
+  flags = parser.parse_args(argv)
+  known = [name for name, (kind, *_) in ROWS.items() if kind == flags.kind]
+  for name in flags.rows:
+    if name not in known:
+      parser.error(f"{name}: the rows of {flags.kind} are {', '.join(known)}")
+  flags.rows = flags.rows or known
+  return flags
+
+
+def sides_of(row: str, flags: argparse.Namespace) -> dict[str, dict[str, Any]]:
+  """Measure a row."""
+  kind, _, unit = ROWS[row]
+  if kind in ("train", "encode", "gpu"):
+    return compare_steps(row, flags)
+  if kind == "start":
+    from launch.benchmarks import start
+
+    return {"as2jax": start.run(flags.pairs)}
+  from launch.benchmarks import ranking
+
+  return ranking.run(row, flags, measure, unit)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Measure, print and keep the rows of a kind."""
+  flags = parse(argv)
+  os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch wants memory, too
+  from as2jax.runtime import devices
+
+  devices.use_cores()  # as a run does, before a device is looked at
+  began = time.monotonic()
+  try:
+    for row in flags.rows:
+      if time.monotonic() - began > 60 * flags.minutes:
+        print(f"{row}: left out for want of time (--minutes)")
+        continue
+      print(f"== {row} on {machine.processor()}", flush=True)
+      others = machine.Others()
+      sides = sides_of(row, flags)
+      busy = others.busy()
+      print(json.dumps(sides, indent=2) + ("\nBUSY: take no ratio from this run" if busy else ""))
+      if flags.record:
+        print(f"kept in {add(record(row, sides, busy))}")
+        write()
+  except InputError as error:
+    print(f"benchmarks: {error}", file=sys.stderr)
+    return 2
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,166 @@
+"""Ranking beside sentence-transformers by the same published models, and the service alone.
+
+Every block has texts of its own, so that neither side finds an earlier one's work.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import as2jax
+from as2jax.config import words
+from as2jax.data import dataset as datasets
+from as2jax.data.record import Question
+from as2jax.encoders.checkpoints.pretrained import resolve
+from as2jax.runtime.errors import InputError
+from launch.benchmarks import machine
+
+Scores = Callable[[Sequence[Question]], Sequence[np.ndarray]]
+QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 8
+DIFFERENCE = 1e-3  # between the scores of the two sides, beyond which they do not compute the same
+
+
+def marked(questions: Sequence[Question], mark: int) -> list[Question]:
+  """Return the questions with texts that no other mark has."""
+  new = []
+  for q in questions:
+    texts = [dataclasses.replace(c, text=f"{c.text} ({mark})") for c in q.candidates]
+    new.append(dataclasses.replace(q, text=f"{q.text} ({mark})", candidates=tuple(texts)))
+  return new
+
+
+def requests(count: int) -> list[Question]:
+  """Return so many questions of the sample, each with ten of its sentences."""
+  questions = datasets.load("sample").splits["train"]
+  candidates = [c for q in questions for c in q.candidates]
+  made = []
+  for i in range(count):
+    chosen = [candidates[(i * CANDIDATES + j) % len(candidates)] for j in range(CANDIDATES)]
+    question = questions[i % len(questions)]
+    made += marked([dataclasses.replace(question, candidates=tuple(chosen))], i)
+  return made
+
+
+def theirs(source: str, cross: bool) -> Scores:
+  """Return sentence-transformers' scores: each distinct text encoded once, or all pairs scored."""
+  import sentence_transformers
+  import torch
+
+  torch.set_num_threads(machine.cores())
+  quiet = {"show_progress_bar": False}
+  kind = sentence_transformers.CrossEncoder if cross else sentence_transformers.SentenceTransformer
+  model = kind(str(resolve(source)), device="cpu")
+
+  def scores(questions: Sequence[Question]) -> Sequence[np.ndarray]:
+    pairs = [(q.text, c.text) for q in questions for c in q.candidates]
+    if cross:
+      values = model.predict(pairs, activation_fn=torch.nn.Identity(), **quiet)  # as ours, logits
+    else:
+      rows = {text: row for row, text in enumerate({text: 0 for pair in pairs for text in pair})}
+      vectors = model.encode(list(rows), normalize_embeddings=True, **quiet)
+      left, right = ([rows[pair[side]] for pair in pairs] for side in (0, 1))
+      values = (vectors[left] * vectors[right]).sum(1)
+    return np.split(np.asarray(values), np.cumsum([len(q.candidates) for q in questions])[:-1])
+
+  return scores
+
+
+def cross_encoder(encoder: str, folder: str) -> str:
+  """Write sentence-transformers' cross-encoder over a published encoder, its head drawn at random."""
+  import sentence_transformers
+  import torch
+
+  torch.manual_seed(0)
+  model = sentence_transformers.CrossEncoder(str(resolve(encoder)), num_labels=1, device="cpu")
+  model.save_pretrained(folder)
+  return folder
+
+
+def check_alike(sides: dict[str, Scores], questions: Sequence[Question]) -> None:
+  """Score by both sides.
+
+  Raises:
+    InputError: they do not score alike.
+
+  """
+  first, second = (np.concatenate(side(questions)) for side in sides.values())
+  apart = float(np.abs(first - second).max())
+  if not apart <= DIFFERENCE:
+    raise InputError(f"the two sides' scores are up to {apart:.3g} apart: they do unlike work")
+
+
+def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> dict[str, Any]:
+  """Measure a row of the kinds `rank`, `score` and `serve`."""
+  source, cross = flags.encoder or words.MINILM, row == "rank-split-cross"
+  if row == "serve":
+    return served(source, flags.blocks, measure, unit)
+  with tempfile.TemporaryDirectory() as folder:
+    source = cross_encoder(source, folder) if cross else source
+    ranker, other = as2jax.load(source), theirs(source, cross)
+  all_scores = lambda questions: next(iter(ranker.all_scores(tuple(questions)).values()))
+  sides = {"as2jax": all_scores, "sentence-transformers": other}
+  if row == "rank10":
+    questions = requests(20)
+    one = lambda q: ranker.rank(q.text, [c.text for c in q.candidates])
+    sides = {
+      "as2jax": lambda questions: [one(q) for q in questions],
+      "sentence-transformers": lambda questions: [other([q]) for q in questions],
+    }
+    for side in sides.values():
+      side(questions)
+  else:
+    questions = datasets.load(flags.words or "wikiqa", download=False).splits["test"][:QUESTIONS]
+    check_alike(sides, questions)
+  count = sum(len(q.candidates) for q in questions)
+
+  def block(side: Scores, number: int) -> dict[str, float]:
+    asked, began = marked(questions, number), time.perf_counter()
+    side(asked)
+    spent = time.perf_counter() - began
+    return {"speed": 1e3 * spent / len(asked) if unit == "ms" else count / spent}
+
+  return measure(sides, block, flags.blocks, unit)
+
+
+def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, Any]:
+  """Start the service and ask it by several clients; ours alone: requests a second, latencies."""
+  import httpx
+
+  from as2jax.inference import serve
+
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  server = serve.server(serve.application(as2jax.load(source)), "127.0.0.1", port)
+  thread = threading.Thread(target=server.run)
+  thread.start()
+  while thread.is_alive() and not server.started:
+    time.sleep(0.05)
+  asked = requests(200)
+  with httpx.Client(timeout=600) as client, concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+
+    def ask(question: Question) -> float:
+      began = time.perf_counter()
+      body = {"query": question.text, "texts": [c.text for c in question.candidates]}
+      client.post(f"http://127.0.0.1:{port}/rerank", json=body).raise_for_status()
+      return 1e3 * (time.perf_counter() - began)
+
+    def block(_, number: int) -> dict[str, float]:
+      began = time.perf_counter()
+      half, most = np.percentile(list(pool.map(ask, marked(asked, number))), (50, 95))
+      return {"speed": len(asked) / (time.perf_counter() - began), "median_ms": half, "ms_95": most}
+
+    try:
+      block(None, -1)
+      return measure({"as2jax": None}, block, blocks, unit)
+    finally:
+      server.should_exit = True
+      thread.join()
