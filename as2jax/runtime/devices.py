@@ -21,17 +21,12 @@ from etils import epath
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder
 
-# Files that show a device, and the extra whose plugin of jax uses it. A TPU is also seen as a device
-# of Google's on the PCI bus; on v5e and later it has no /dev/accel.
+# Files that show a device, and the extra whose plugin of jax uses it.
 DRIVERS = {
   "NVIDIA GPU": (("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg"), "cuda12"),
   "TPU": (("/dev/accel*",), "tpu"),
 }
-PCI = "/sys/bus/pci/devices"
-GOOGLE, TPUS = "0x1ae0", ("0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 MOST_CORES = 4  # that are devices: each holds the parameters and what the optimizer keeps of them
-VFIO = "/dev/vfio/[0-9]*"  # a device handed to a program, which may be a TPU or anything else
-
 TUNABLE = "glibc.malloc.hugetlb=1"
 
 _failed_plugins: list[str] = []  # why each could not be used
@@ -49,17 +44,13 @@ class _Plugins(logging.Filter):
 
 
 def backend() -> str:
-  """The platform that jax computes on: cpu, gpu, tpu.
+  """Returns the platform that jax computes on: cpu, gpu, tpu.
 
   Raises:
     InputError: $JAX_PLATFORMS names one that is not here.
 
   """
   wanted = os.environ.get("JAX_PLATFORMS", "")
-  if "tpu" in wanted.split(",") and not _may_have_tpu():  # libtpu would look for a minute
-    raise InputError(
-      f"JAX_PLATFORMS={wanted}: this machine has no TPU; unset it to compute on what there is"
-    )
   import jax
 
   logger, filtered = logging.getLogger("jax._src.xla_bridge"), _Plugins()
@@ -69,18 +60,19 @@ def backend() -> str:
   except (RuntimeError, AssertionError) as error:  # jax asserts that a plugin has registered itself
     failed = "; ".join(_failed_plugins)
     why = failed or _in_one_line(error).partition(" (set JAX_PLATFORMS")[0]
+    advice = "install its plugin: pip install 'as2jax[cuda12]' (cuda13, tpu)"
+    if failed:
+      advice = "check the driver"
     raise InputError(
       f"JAX_PLATFORMS={wanted}: no such device can be used here "
-      f"({why or 'jax has no plugin for it'}); unset it to compute on what there is, or "
-      + ("check the driver" if failed else "install its plugin")
-      + ("" if failed else ": pip install 'as2jax[cuda12]' (cuda13, tpu)")
+      f"({why or 'jax has no plugin for it'}); unset it to compute on what there is, or {advice}"
     ) from error
   finally:
     logger.removeFilter(filtered)
 
 
 def use_cores() -> None:
-  """Makes each core of this process, up to `MOST_CORES`, a device of jax, where it computes on the CPU.
+  """Makes each core of this process, up to `MOST_CORES`, a device of jax.
 
   On one device the other cores take part in large products alone. Two devices, each with half of the
   rows of a large batch, take two thirds to nine tenths of the time for a step (as2jax.runtime.sharding's
@@ -102,26 +94,8 @@ def _in_one_line(error: BaseException | None) -> str:
   return " ".join(str(error).split())[:200]
 
 
-def _may_have_tpu() -> bool:
-  """False where nothing of Google's is on the PCI bus, and no device that may be a TPU."""
-  files = (*DRIVERS["TPU"][0], VFIO)
-  return any(map(glob.glob, files)) or any(vendor == GOOGLE for vendor, _ in _pci())
-
-
-def _pci() -> list[tuple[str, str]]:
-  """(vendor, device) of each device on the PCI bus, as it writes them: 0x1ae0."""
-  pairs = []
-  for folder in glob.glob(f"{PCI}/*"):
-    try:
-      with open(f"{folder}/vendor") as vendor, open(f"{folder}/device") as device:
-        pairs.append((vendor.read().strip(), device.read().strip()))
-    except OSError:  # it was taken away
-      continue
-  return pairs
-
-
 def description() -> str:
-  """The devices that are used, with their kind: `2 × NVIDIA H100 80GB HBM3`."""
+  """Describes the devices that are used: `2 × NVIDIA H100 80GB HBM3`."""
   import jax
 
   devices = jax.devices()
@@ -132,17 +106,18 @@ def description() -> str:
 
 
 def unused() -> str:
-  """A warning where an accelerator or its plugin is here and jax computes on the CPU, "" elsewhere."""
+  """Warns where an accelerator is here and jax computes on the CPU; "" elsewhere."""
   if backend() != "cpu":
     return ""
   asked = os.environ.get("JAX_PLATFORMS")
   failed = "" if asked else "; ".join(_failed_plugins)
   for name, (files, extra) in DRIVERS.items():
-    tpu = name == "TPU" and any(v == GOOGLE and device in TPUS for v, device in _pci())
-    if tpu or any(map(glob.glob, files)):
+    if any(map(glob.glob, files)):
       how = f"pip install 'as2jax[{extra}]' adds what jax needs"
-      if asked or failed:
-        how = f"JAX_PLATFORMS={asked} asks for that" if asked else f"its plugin failed ({failed})"
+      if asked:
+        how = f"JAX_PLATFORMS={asked} asks for that"
+      elif failed:
+        how = f"its plugin failed ({failed})"
       return f"warning: this machine has a {name}, but jax computes on the CPU: {how}"
   return f"warning: jax computes on the CPU: a plugin of it failed ({failed})" if failed else ""
 
@@ -157,7 +132,7 @@ def _processor() -> str:
 
 
 def memory() -> int:
-  """The memory of this machine in bytes, or of the container that this process is in."""
+  """Returns the bytes of memory of this machine, or of the container."""
   sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
   for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
     with contextlib.suppress(OSError, ValueError):  # no such file; or it says "max"
@@ -166,7 +141,7 @@ def memory() -> int:
 
 
 def peak_memory() -> int:
-  """The most memory in bytes that was in use: of one local device, or of this process on CPU."""
+  """Returns the peak memory in bytes: of one local device, or of this process on CPU."""
   import jax
 
   used = [device.memory_stats() or {} for device in jax.local_devices()]

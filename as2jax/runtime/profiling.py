@@ -2,7 +2,6 @@
 
 import logging
 import pathlib
-import shutil
 import tempfile
 from typing import Any
 
@@ -30,57 +29,46 @@ class Trace:
   def __init__(self, workdir: epath.PathLike):
     global _wanted
     self.folder = epath.Path(workdir) / "profile"
-    self._left, self._before, _wanted = _wanted, WARM_UP, 0
-    self._local: str | None = None
+    self._wanted, self._seen, _wanted = _wanted, 0, 0
+    self._local: tempfile.TemporaryDirectory | None = None
 
   def after_step(self, step: int, result: Any) -> None:
     """Begins or ends the trace; only then it waits for `result`, the outputs of the step."""
-    if not self._left:
+    if not self._wanted:
       return
-    if self._before:
-      self._before -= 1
-      if not self._before:
-        self._begin(step, result)
-      return
-    self._left -= 1
-    if not self._left:
-      self._end(step, result)
+    self._seen += 1
+    if self._seen == WARM_UP:
+      import jax  # here, so that `main` may look at its flags first
+
+      jax.block_until_ready(result)
+      self._local = tempfile.TemporaryDirectory(prefix="as2jax-profile-")
+      log.info("tracing %d steps from step %d on", self._wanted, step + 1)
+      jax.profiler.start_trace(self._local.name)
+    elif self._seen == WARM_UP + self._wanted:
+      self.close(step, result)
 
   def close(self, step: int, result: Any) -> None:
-    """Ends the trace where training ended before its last step."""
-    if self._local:
-      self._end(step, result)
-    elif self._left:
-      log.warning(
-        "--profile: the training ended before its step %d: nothing was traced", WARM_UP + 1
-      )
-    self._left = 0
-
-  def _begin(self, step: int, result: Any) -> None:
-    import jax  # here, so that `main` may look at its flags first
-
-    jax.block_until_ready(result)
-    self._local = tempfile.mkdtemp(prefix="as2jax-profile-")
-    log.info("tracing %d steps from step %d on", self._left, step + 1)
-    jax.profiler.start_trace(self._local)
-
-  def _end(self, step: int, result: Any) -> None:
+    """Ends the trace, also where training ended before its last step."""
     import jax
 
-    jax.block_until_ready(result)
-    jax.profiler.stop_trace()
-    # The profiler writes to local folders; the run's may be gs://.
-    for path in pathlib.Path(self._local).rglob("*"):
-      if path.is_file():
-        target = self.folder / path.relative_to(self._local)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
-    shutil.rmtree(self._local)
-    self._local = None
-    log.info(
-      "traced to step %d: %s. To look: pip install xprof; xprof --logdir=%s; or open its "
-      "trace.json.gz at ui.perfetto.dev",
-      step,
-      self.folder,
-      self.folder,
-    )
+    if self._local is not None:
+      jax.block_until_ready(result)
+      jax.profiler.stop_trace()
+      # The profiler writes to local folders; the run's may be gs://.
+      for path in pathlib.Path(self._local.name).rglob("*"):
+        if path.is_file():
+          target = self.folder / path.relative_to(self._local.name)
+          target.parent.mkdir(parents=True, exist_ok=True)
+          target.write_bytes(path.read_bytes())
+      self._local.cleanup()
+      log.info(
+        "traced to step %d: %s. To look: pip install xprof; xprof --logdir=%s; or open its "
+        "trace.json.gz at ui.perfetto.dev",
+        step,
+        self.folder,
+        self.folder,
+      )
+    elif self._wanted:
+      first = WARM_UP + 1
+      log.warning("--profile: the training ended before its step %d: nothing was traced", first)
+    self._local, self._wanted = None, 0

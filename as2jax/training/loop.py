@@ -193,7 +193,7 @@ class Trainer:
     self.predictor = predict.Predictor(components, self.mesh, len(self.groups[0]))
     self.task = tasks.make(config, components.dataset, self.predictor)
     self.diagnose = diagnostics.Diagnoser(components, self.mesh, len(self.groups[0]))
-    self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
+    self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function: Any = None
     self.padding = self.batcher.padding(plan)
     self.execution: dict[str, Any] = {}
@@ -225,19 +225,18 @@ class Trainer:
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(self._plan(seeds[0], 0), 0))
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
-    self.epoch = self.begin = self.step = rows = 0
+    self.epoch = self.begin = self.step = 0
     self.unwritten: list[dict] = []
     reached = -1  # with no checkpoint not even the row of step 0 counts: it will be written again
     if self.checkpoints.latest_step is not None:
       self.state, saved = self.checkpoints.restore(states.abstract(self.state))
       self.tracker = Tracker(**saved["tracker"])
       self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
-      self.unwritten, rows = saved["unwritten"], saved.get("rows", 0)
-      reached = self.step
+      self.unwritten, reached = saved["unwritten"], self.step
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
     elif self.start:
       self.state = self.start.place(self.state, seeds, self.components.model)
-    self.log.roll_back(seeds, reached, evaluated=self.begin == 0, rows=rows)
+    self.log.roll_back(seeds, reached, evaluated=self.begin == 0)
     if self.step_function is None:
       self.step_function = make_train_step(
         self.components.model,
@@ -383,7 +382,6 @@ class Trainer:
       "epoch": self.epoch,
       "begin": self.begin,
       "step": self.step,
-      "rows": self.log.count(self.seeds),
       "best": self.tracker.saved_step,
       # `asdict` copies the lists: the next evaluation may change them while this save is under way.
       "tracker": dataclasses.asdict(self.tracker),

@@ -1,8 +1,6 @@
 """`metrics.jsonl` and TensorBoard: one row per seed and logged step."""
 
-import collections
 import json
-import logging
 import os
 import re
 import time
@@ -12,12 +10,10 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.config.overrides import flatten
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import make_durable, refuse_others, write_whole
 
-log = logging.getLogger(__name__)
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
 TAKEN = "taken"  # beside a step's scalars: whether each seed has taken the step
 
@@ -31,31 +27,26 @@ class MetricsLog:
   when the one before has `SEGMENT` bytes, and a flush writes the last of them whole.
   """
 
-  def __init__(self, workdir: epath.PathLike, *, tensorboard: bool, config: Any = None):
+  def __init__(self, workdir: epath.PathLike, *, tensorboard: bool):
     self.path = epath.Path(workdir) / "metrics.jsonl"
     self.folder = epath.Path(workdir) / "tensorboard"
     self.tensorboard = tensorboard and processes.first()
-    self.hyperparameters = {} if config is None else _hyperparameters(config)
     self.appends = "://" not in str(self.path)
     self.pending = ""  # rows that are not on disk
     self.closed = 0  # segments before the open one
     self.segment = ""  # what the open segment holds, where it cannot be appended to
     self.writers: dict[int, Any] = {}
-    self.rows: collections.Counter[int] = collections.Counter()  # of each seed
 
   def _segment(self, number: int) -> epath.Path:
     return self.path.with_name(f"metrics-{number:05d}.jsonl") if number else self.path
 
-  def roll_back(
-    self, seeds: Sequence[int], step: int, *, evaluated: bool = True, rows: int = 0
-  ) -> None:
+  def roll_back(self, seeds: Sequence[int], step: int, *, evaluated: bool = True) -> None:
     """Drops the rows of these seeds after `step`, and a last row that a kill left incomplete.
 
     Args:
       seeds: those that go on.
       step: the last one that counts.
       evaluated: whether the evaluation at `step` counts, or will be made again.
-      rows: how many of these seeds there were when `step` was saved; a warning says what is lost.
 
     Raises:
       InputError: a line is no row.
@@ -69,36 +60,25 @@ class MetricsLog:
     if processes.first():
       self.flush()
       number = 0
-      self.rows.clear()
       while self._segment(number).exists():
         self.closed = number
-        self.segment = _filtered(self._segment(number), counts, self.rows)
+        self.segment = _filtered(self._segment(number), counts)
         number += 1
       if self.appends:
         self.segment = ""
-      if (lost := rows - self.count(seeds)) > 0:
-        log.warning("%s has lost %d rows from before step %d", self.path, lost, step + 1)
     if self.tensorboard:
       from tensorboardX import SummaryWriter
-      from tensorboardX.summary import hparams
 
       for seed in seeds:
         self.writers[seed] = SummaryWriter(str(self.folder / f"seed-{seed}"), purge_step=step + 1)
-        for entry in hparams(self.hyperparameters, {}):
-          self.writers[seed].file_writer.add_summary(entry)
 
   def write(self, seed: int, step: int, values: dict[str, float]) -> None:
     """Adds a row; `flush` writes it to disk."""
     if processes.first():
       self.pending += json.dumps({"seed": seed, "step": step, **values}) + "\n"
-      self.rows[seed] += 1
     if seed in self.writers:
       for name, value in values.items():
         self.writers[seed].add_scalar(tag(name), value, step)
-
-  def count(self, seeds: Sequence[int]) -> int:
-    """Returns the number of rows of these seeds."""
-    return sum(self.rows[seed] for seed in seeds)
 
   def flush(self, *, durable: bool = False) -> None:
     """Writes the rows that are not on disk yet; `durable` makes them outlast a power failure."""
@@ -248,16 +228,8 @@ def tag(name: str) -> str:
   return f"{match[3]}/{match[1]}_{match[2]}" if match else f"train/{name}"
 
 
-def _hyperparameters(config: Any) -> dict[str, Any]:
-  """Returns the flat config, with values that TensorBoard cannot show as texts."""
-  values = flatten(json.loads(config.to_json()))
-  return {k: v if isinstance(v, (bool, int, float, str)) else repr(v) for k, v in values.items()}
-
-
-def _filtered(
-  path: epath.Path, counts: Callable[[dict], bool], rows: collections.Counter[int]
-) -> str:
-  """Drops the rows of a file that do not count; counts the others by seed, returns the content.
+def _filtered(path: epath.Path, counts: Callable[[dict], bool]) -> str:
+  """Drops the rows of a file that do not count; returns the content.
 
   A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
   """
@@ -266,9 +238,7 @@ def _filtered(
   lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
   counted = []
   for number, line in enumerate(lines, 1):
-    row = _row(line, f"{path}:{number}")
-    if counts(row):
-      rows[row["seed"]] += 1
+    if counts(_row(line, f"{path}:{number}")):
       counted.append(line)
   left = b"".join(counted)
   if left != data:

@@ -7,7 +7,6 @@ import signal
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from as2jax.runtime.errors import InputError
 from as2jax.training import metrics_log
@@ -35,28 +34,6 @@ def test_the_log_rolls_back_by_seed(tmp_path):
   again.roll_back((1,), 3, evaluated=False)  # it will be made, and written, again
   assert '"epoch"' not in again.path.read_text() and '"step": 3' in again.path.read_text()
   assert list((tmp_path / "tensorboard/seed-0").iterdir())
-
-
-@pytest.mark.parametrize("damage", ["cut", "zeros", "none"])
-def test_a_log_that_has_lost_rows_says_how_many(tmp_path, caplog, damage):
-  """What a power failure may leave has no line that could be named."""
-  log = MetricsLog(tmp_path, tensorboard=False)
-  log.roll_back((0, 1), -1)
-  for step in (1, 2, 3, 4):
-    for seed in (0, 1):
-      log.write(seed, step, {"loss": 0.5})
-    log.flush(durable=True)
-  assert log.count((0,)) == 4 and log.count((0, 1)) == 8
-  saved = 3 * 2  # at step 3
-  data = log.path.read_bytes()
-  lines = data.splitlines(keepends=True)
-  log.path.write_bytes({"cut": b"".join(lines[:4]), "zeros": b"\0" * 99, "none": data}[damage])
-  again = MetricsLog(tmp_path, tensorboard=False)
-  again.roll_back((0, 1), 3, rows=saved)
-  lost = {"cut": 2, "zeros": 6, "none": 0}[damage]
-  said = [f"{again.path} has lost {lost} rows from before step 4"] if lost else []
-  assert [record.getMessage() for record in caplog.records] == said
-  assert again.count((0, 1)) == saved - lost
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
@@ -141,17 +118,6 @@ def test_tags_group_by_split():
   assert metrics_log.tag(METRIC) == "dev/map_wikiqa-clean"
   assert metrics_log.tag("map[wikiqa-clean/dev+test]") == "dev+test/map_wikiqa-clean"
   assert metrics_log.tag("loss") == "train/loss"
-
-
-def test_hyperparameters_and_tags_are_in_tensorboards_file(tmp_path):
-  config = ConfigDict({"optimizer": {"rate": 0.25}, "seeds": (0, 1), "none": None})
-  log = MetricsLog(tmp_path, tensorboard=True, config=config)
-  log.roll_back((0,), 0)
-  log.write(0, 1, {METRIC: 0.5})
-  log.close()
-  (file,) = (tmp_path / "tensorboard" / "seed-0").iterdir()
-  content = file.read_bytes()
-  assert b"optimizer.rate" in content and b"dev/map_wikiqa-clean" in content
 
 
 def test_steps_of_seeds_that_train_together_count_once(tmp_path):
