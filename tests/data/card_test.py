@@ -89,12 +89,6 @@ def test_what_the_content_was_compared_with():
   assert "content of train, test: no official SHA-256 is known; only counts were compared" in said
 
 
-def test_a_split_without_questions():
-  its = data_card(data_set(train=()))
-  assert its["splits"]["train"]["question_filters"]["all"]["questions"] == 0
-  assert "train" in text_of(its)
-
-
 def test_command(tmp_path, monkeypatch, capsys):
   cache = ["--cache", str(tmp_path)]
   assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 0
@@ -109,33 +103,6 @@ def test_command(tmp_path, monkeypatch, capsys):
   assert app.run(["data", *arguments, "--format=text"]) == 2
   output = capsys.readouterr()
   assert not output.out and "downloading is switched off" in output.err
-
-
-def test_wikiqa(tmp_path, capsys):
-  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
-    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
-  status = app.run(
-    ["data", "check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=json"]
-  )
-  its = json.loads(capsys.readouterr().out)
-  assert status == 0 and its["matches"] is True
-  splits = its["splits"].values()
-  assert sum(split["duplicate_pairs"] for split in splits) == 8
-  assert [split["content"] for split in splits] == ["official"] * 3
-  assert [len(split["published"]) for split in splits] == [3, 3, 3]
-
-
-def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
-  publish(monkeypatch, all=Counts(3, 5, 3))
-  spec = dataclasses.replace(
-    SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label"
-  )
-  monkeypatch.setitem(SPECS, "made", spec)
-  its = data_card(data_set())
-  assert (its["verdict"], its["matches"]) == ("documented", False)
-  assert "3/5/3" in text_of(its) and "DIFFERS" not in text_of(its)
-  assert text_of(its).endswith("not the published ones, as documented: one lost its label")
-  assert data_card(data_set(train=TRAIN[:2]))["verdict"] == "differs"
 
 
 def test_check_all(tmp_path, monkeypatch, capsys):

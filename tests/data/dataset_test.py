@@ -177,16 +177,6 @@ def test_splits_are_read_when_they_are_asked_for(tmp_path):
       data.splits["validation"]
 
 
-def test_documented_counts_are_no_error(tmp_path, monkeypatch):
-  root = write_source(tmp_path / "root")
-  published = {"dev": {"all": Counts(4, 11, 4)}}
-  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 10, 4)}})
-  load("wikiqa", root=str(root))
-  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 9, 4)}})
-  with pytest.raises(InputError, match="split has 4/11/4"):
-    load("wikiqa", root=str(root))
-
-
 def test_splits_are_joined_under_a_name_of_both():
   questions_named = lambda *names: tuple(
     Question(n, "what", (Candidate("a", "x", 1),)) for n in names

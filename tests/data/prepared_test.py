@@ -65,17 +65,6 @@ def test_a_killed_preparation_is_not_taken_for_whole(tmp_path, when):
   assert data.splits["test"] == read_wikiqa(root / "WikiQA-test.tsv")
 
 
-def test_an_interrupted_preparation_cleans_up(tmp_path, monkeypatch):
-  def interrupted(path):
-    raise KeyboardInterrupt
-
-  write_source(tmp_path / "root")
-  change(monkeypatch, reader=interrupted)
-  with pytest.raises(KeyboardInterrupt):
-    load("wikiqa", root=str(tmp_path / "root"))
-  assert {path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()} <= {".lock"}
-
-
 def test_two_processes_prepare_at_once(tmp_path):
   root = write_source(tmp_path / "root", questions=30)
   code = "print(sorted(dataset.load('wikiqa', root=root).fingerprints.items()))"

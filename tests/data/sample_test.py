@@ -72,40 +72,6 @@ def test_nothing_is_shared_between_splits(data):
     assert len(set.union(*seen)) == sum(map(len, seen)), field
 
 
-def test_no_question_and_no_sentence_is_repeated(data):
-  questions = [rows[0].question for split in SPLITS for rows in data[split].values()]
-  assert len({question.lower().rstrip("?") for question in questions}) == len(questions)
-  sentences = {(row.sentence_id, row.sentence) for split in SPLITS for row in rows_of(data[split])}
-  assert len({sentence for _, sentence in sentences}) == len(sentences)
-
-
-def test_size_and_share_of_questions_without_answer(data):
-  total = {split: len(questions) for split, questions in data.items()}
-  positive = {split: sum(map(answerable, questions.values())) for split, questions in data.items()}
-  assert sum(total.values()) >= 150
-  assert len({row.document for split in SPLITS for row in rows_of(data[split])}) >= 56
-  assert positive["test"] >= 40 and positive["dev"] >= 24
-  for split in SPLITS:
-    assert 0.1 <= 1 - positive[split] / total[split] <= 0.3, split
-
-
-def test_a_sentence_is_right_for_one_question_and_wrong_for_another(data):
-  for split in SPLITS:
-    labels = collections.defaultdict(set)
-    for row in rows_of(data[split]):
-      labels[row.document, row.sentence_id].add(row.label)
-    mixed = {document for (document, _), both in labels.items() if both == {"0", "1"}}
-    assert mixed == {document for document, _ in labels}
-
-
-def test_unusual_characters_occur(data):
-  questions = "".join(rows[0].question for split in SPLITS for rows in data[split].values())
-  sentences = "".join(row.sentence for split in SPLITS for row in rows_of(data[split]))
-  for text in (questions, sentences):
-    for pattern in ('"', "'", "-", r"\d", r"[^\x00-\x7f]"):
-      assert re.search(pattern, text), pattern
-
-
 def test_the_counts_in_the_readme_are_true(data):
   readme = (FOLDER / "README.md").read_text(encoding="utf-8")
   table = {}

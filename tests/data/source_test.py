@@ -49,12 +49,6 @@ def test_files_are_found_by_name_at_any_depth(tmp_path):
     files_of(tmp_path, **fields)
 
 
-def test_no_address_no_download(tmp_path):
-  with pytest.raises(InputError, match="no public address") as error:
-    files_of(tmp_path, citation="Doe (2001)")
-  assert "get the files (Doe (2001))" in str(error.value)
-
-
 def test_what_is_lacking(tmp_path):
   root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
   assert source.lacking(SPEC, root, downloads) == list(SPEC.names)
@@ -70,11 +64,6 @@ def test_what_is_lacking(tmp_path):
   for name in SPEC.names:
     (downloads / name).write_text(name)
   assert source.lacking(SPEC, root, downloads) == []
-
-
-def test_one_file_for_two_splits():
-  spec = dataclasses.replace(SPEC, files={"train": ("a.tsv",), "dev": ("a.tsv",)})
-  assert spec.names == ("a.tsv",)
 
 
 def test_verdicts():

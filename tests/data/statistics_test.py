@@ -15,10 +15,6 @@ def test_quantiles_are_numpys(values):
   np.testing.assert_allclose(list(quantiles(Counter(values)).values()), expected, rtol=1e-12)
 
 
-def test_no_values_no_quantiles():
-  assert quantiles({}) == {}
-
-
 @pytest.mark.parametrize("held", [1, 7, 1000])
 def test_repeated_texts_in_memory_or_in_a_file(monkeypatch, held):
   monkeypatch.setattr(statistics, "_HELD", held)

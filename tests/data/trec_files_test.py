@@ -93,15 +93,6 @@ def test_per_question_scores_come_back_exactly(tmp_path):
     np.testing.assert_array_equal(columns[metric], value)
 
 
-def test_empty_files(tmp_path):
-  trec_files.write_run(tmp_path / "run", [], [], [], "tag")
-  trec_files.write_qrels(tmp_path / "qrels", [], [], [])
-  trec_files.write_per_question(tmp_path / "table", [], [], {"map": np.zeros(0)})
-  assert trec_files.read_run(tmp_path / "run") == trec_files.read_qrels(tmp_path / "qrels") == {}
-  names, columns = trec_files.read_per_question(tmp_path / "table")
-  assert names == [] and columns["map"].shape == (0,)
-
-
 @pytest.mark.parametrize(
   "change, message",
   [

@@ -348,11 +348,6 @@ def test_columns_lie_beside_what_they_describe(packed):
     example_batch[0].inputs["zebra"]
 
 
-def test_batches_without_columns_have_no_words():
-  _, example_batch = batches(batcher("pairs"))
-  assert example_batch[0].words is None and not example_batch[0].inputs
-
-
 def test_a_refusal_names_the_key_of_the_rows():
   with pytest.raises(
     InputError, match="^batch.predict_rows = 30 does not divide into batch.shards"

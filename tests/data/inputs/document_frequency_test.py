@@ -1,17 +1,9 @@
 """Frequencies and filter of words: by hand, of real tables, in batches, at ranking time."""
 
-import os
-import pathlib
-
-import numpy as np
-import pytest
 import tiny
 
-from as2jax.data import dataset
-from as2jax.data.batches.batcher import Column
 from as2jax.data.inputs import document_frequency, stop_words
 from as2jax.data.inputs.document_frequency import DocumentFrequency
-from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
 
@@ -81,71 +73,3 @@ def test_what_truncation_cut_off_is_not_there_to_be_kept():
     assert any(kept for _, kept in there)
     if all(form != "zebra" for form, _ in there):
       assert all(kept for _, kept in there)
-
-
-def test_a_table_without_words_or_units():
-  tokenizer = load_tokenizer(tiny.encoder_folder())
-  for units, words in (([], True), ([("a", "b")], False)):
-    table = build_units(units, tokenizer, template="pair", max_length=9, words=words)
-    frequency, keep = document_frequency.weigh(table, FITTED), stop_words.kept(table)
-    assert frequency.shape == keep.shape == (0,)
-    assert stop_words.most_words(table, keep) == dict.fromkeys(
-      ("question", "sentence", "question_kept", "sentence_kept"), 0
-    )
-    assert not any(
-      stop_words.words_beyond(table, keep, question_words=1, sentence_words=1).values()
-    )
-
-
-def test_the_most_words_of_a_text():
-  table = build_units(
-    [
-      ("Who is a cat?", "The zebra sat!", "It is.", ""),
-      ("zebra zebra", "of", "one two three four five", ""),
-    ],
-    load_tokenizer(tiny.encoder_folder()),
-    template="context",
-    max_length=64,
-    words=True,
-  )
-  keep = stop_words.kept(table)
-  assert stop_words.most_words(table, keep) == {
-    "question": 5,
-    "sentence": 5,
-    "question_kept": 2,
-    "sentence_kept": 5,
-  }
-  beyond = lambda keep, q, s: stop_words.words_beyond(
-    table, keep, question_words=q, sentence_words=s
-  )
-  assert beyond(keep, 1, 3) == {  # one `zebra`; `four five`
-    "questions": 1,
-    "sentences": 1,
-    "question_words": 1,
-    "sentence_words": 2,
-  }
-  assert beyond(np.ones_like(keep), 3, 3) == {  # `cat ?`; `!`, `four five`
-    "questions": 1,
-    "sentences": 2,
-    "question_words": 2,
-    "sentence_words": 3,
-  }
-  assert not any(beyond(keep, 2, 5).values())
-  for left_out, used in ((True, keep), (False, np.ones_like(keep))):
-    entry = stop_words.StopWords(left_out, 1, 3)
-    column = Column("word", entry.columns(None, (), Tables(table, None, None)))
-    np.testing.assert_array_equal(column.values, 1.0 - keep)
-    assert entry.statistics(column, table) == {"words_left_out": beyond(used, 1, 3)}
-
-
-WIKIQA = pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa"
-
-
-@pytest.mark.skipif(not WIKIQA.is_dir(), reason="WikiQA is not in $AS2JAX_DATA")
-def test_real_questions_hold_their_words():
-  train = dataset.load("wikiqa").splits["train"]
-  actual = DocumentFrequency().fit(train)
-  assert actual["questions"]["?"] == sum("?" in q.text for q in train)
-  texts = {c.text for q in train for c in q.candidates}
-  assert max(actual["sentences"].values()) <= len(texts)
-  assert max(actual["questions"].values()) <= len(train)

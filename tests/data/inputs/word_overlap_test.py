@@ -55,10 +55,6 @@ def test_numbers_by_hand():
   assert features("the cat", "a dog", rarity) == [0, 0]
 
 
-def test_without_training_sentences_every_weight_is_0():
-  assert features("the cat", "the dog", OVERLAP.fit(())) == [0.25, 0.0]
-
-
 def test_counts_and_shares_by_hand():
   """`the` is in 2 of 4 sentences, every other word of the question counts as in one."""
   rarity = OVERLAP.fit(TRAIN)
@@ -89,12 +85,6 @@ def test_standardised_over_the_judged_training_pairs(form):
     (plain - fitted["mean"]) / fitted["deviation"],
     rtol=1e-6,
   )
-
-
-def test_features_that_are_all_equal_stay_finite():
-  entry = word_overlap.WordOverlap(standardise=True)
-  for questions in ((), (Question("Q", "cat", (Candidate("a", "dog", 0),)),)):
-    assert np.isfinite(entry.features([("a", "a")], entry.fit(questions))).all()
 
 
 def test_an_unknown_form_is_refused():

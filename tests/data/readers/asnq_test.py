@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from as2jax.data.dataset import load
 from as2jax.data.readers import asnq as grouping
-from as2jax.data.readers.asnq import iterate_asnq, iterate_rows, read_asnq, write_asnq
+from as2jax.data.readers.asnq import iterate_rows, read_asnq, write_asnq
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
-from tests.data.synthetic import write_synthetic_asnq
 from tests.file_damage import damaged
 
 ROWS = (
@@ -47,16 +46,6 @@ def test_classes_may_be_left_out(tmp_path):
   assert [c.label for c in only.candidates] == [1, 0]
   with pytest.raises(InputError, match="ASNQ has the classes"):
     read_asnq(written(tmp_path, content()), classes=(0, 4))
-
-
-@pytest.mark.parametrize(
-  "data",
-  [content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1]],
-  ids=["CR LF", "byte order mark", "no last end"],
-)
-def test_line_ends_and_byte_order_mark_change_nothing(tmp_path, data):
-  expected = read_asnq(written(tmp_path, content()))
-  assert read_asnq(written(tmp_path, data)) == expected
 
 
 def test_context_where_the_file_has_it(tmp_path):
@@ -163,13 +152,6 @@ def judge(folder, data: bytes) -> str:
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   judge(tmp_path, damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n"))))))
-
-
-def test_the_synthetic_file(tmp_path):
-  path = tmp_path / "made.tsv"
-  questions = write_synthetic_asnq(path, 500, per_question=20)
-  actual = list(iterate_asnq(path))
-  assert len(actual) == questions and sum(len(q.candidates) for q in actual) == 500
 
 
 def test_the_edition_with_context(tmp_path):

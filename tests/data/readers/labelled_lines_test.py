@@ -92,12 +92,6 @@ def test_broken_commas(tmp_path, data, line, words):
   assert str(error.value).startswith(f"{path}:{line}: ") and words in str(error.value)
 
 
-def test_a_question_that_comes_back_is_brought_together(tmp_path):
-  together = read_judged(written(tmp_path, json_lines()))
-  apart = read_judged(written(tmp_path, json_lines([RECORDS[0], RECORDS[2], RECORDS[1]])))
-  assert apart == together
-
-
 def changed(**fields) -> bytes:
   return json_lines([RECORDS[0], {**RECORDS[1], **fields}])
 

@@ -1,4 +1,3 @@
-import gzip
 import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -103,18 +102,6 @@ def test_subtask_a_alone_is_the_same(tmp_path):
   assert read_semeval(written(tmp_path, THREADS_ALONE)) == expected
 
 
-@pytest.mark.parametrize("text", [FORUM, THREADS], ids=["2015", "2016"])
-def test_the_wrapping_changes_nothing(tmp_path, text):
-  expected = read_semeval(written(tmp_path, text))
-  data = text.encode()
-  declared = text.replace(DECLARATION, "").encode("latin-1")
-  for other in (
-    data.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data, gzip.compress(data),
-    b"<?xml version='1.0' encoding='iso-8859-1'?>" + declared,
-  ):  # fmt: skip
-    assert read_semeval(written(tmp_path, other)) == expected
-
-
 def test_a_comment_without_text_is_skipped_and_reported(tmp_path, caplog):
   skipped = []
   first, _ = read_semeval(written(tmp_path, THREADS.replace("Mine.", " ", 1)), skipped=skipped)
@@ -124,12 +111,6 @@ def test_a_comment_without_text_is_skipped_and_reported(tmp_path, caplog):
 
 def line_of(text: str, words: str) -> int:
   return text[: text.index(words)].count("\n") + 1
-
-
-def test_a_skipped_comment_is_reported_by_its_line(tmp_path):
-  skipped, text = [], THREADS.replace("Yours.", "", 1)
-  read_semeval(written(tmp_path, text), skipped=skipped)
-  assert skipped == [line_of(text, '<RelComment RELC_ID="Q1_R4_C2"')]
 
 
 def changed(text: str, old: str, new: str) -> str:
@@ -183,15 +164,6 @@ def test_broken_file(tmp_path, data, line, words):
     read_semeval(path)
   assert words in str(error.value)
   assert str(error.value).startswith(f"{path}:{line}: ")
-
-
-def test_no_file_to_read(tmp_path):
-  with pytest.raises(InputError, match=r"absent.xml does not exist"):
-    read_semeval(tmp_path / "absent.xml")
-  with pytest.raises(InputError, match=r"questions.xml:\d+: the gzip file is cut off"):
-    read_semeval(written(tmp_path, gzip.compress(FORUM.encode())[:-4]))
-  with pytest.raises(InputError, match="elements inside each other"):
-    read_semeval(written(tmp_path, "<root>" + '<Question QID="1">' + "<a>" * 100))
 
 
 def judge(folder, data: bytes) -> str:

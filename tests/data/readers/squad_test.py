@@ -193,16 +193,6 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   judge(tmp_path, damaged(drawn.draw, json.dumps(squad(), indent=indent).encode()))
 
 
-def test_a_byte_order_mark_changes_nothing(tmp_path):
-  plain = list(read_paragraphs(written(tmp_path, squad())))
-  marked = list(read_paragraphs(written(tmp_path, b"\xef\xbb\xbf" + json.dumps(squad()).encode())))
-  assert (
-    [p.text for p in marked]
-    == [p.text for p in plain]
-    == [ICE, "Snow is ice. It is light.", "Fire burns."]
-  )
-
-
 def test_prepared_and_read_back(tmp_path):
   content = squad()
   content["data"] += [

@@ -1,4 +1,3 @@
-import gzip
 import json
 import logging
 import os
@@ -25,7 +24,6 @@ from as2jax.data.readers.trecqa import (
   read_tanda_json,
   read_trecqa,
 )
-from as2jax.data.source import Counts
 from as2jax.runtime.errors import InputError
 
 
@@ -115,22 +113,6 @@ def test_annotation_is_not_text(tmp_path):
   assert [c.text for c in question.candidates] == ["Tudor did", "It melts"]
 
 
-@pytest.mark.parametrize(
-  "data",
-  [
-    content(end="\r\n"),
-    b"\xef\xbb\xbf" + content(),
-    content()[:-1],
-    gzip.compress(content()),
-    content(("", *BARE, "")),
-  ],
-  ids=["CR LF", "byte order mark", "no last end", "gzip", "blank lines between questions"],
-)
-def test_the_wrapping_changes_nothing(tmp_path, data):
-  expected = read_trecqa(written(tmp_path, content()))
-  assert read_trecqa(written(tmp_path, data)) == expected
-
-
 def test_a_candidate_without_text_is_skipped_and_reported(tmp_path, caplog):
   lines = content((*BARE[:8], "", *BARE[9:]))  # of 1-1
   skipped = []
@@ -215,17 +197,6 @@ def test_official_counts(spec):
     assert not skipped
     assert all(c.text for question in questions for c in question.candidates)
   assert time.monotonic() - start < 30  # TRAIN-ALL takes half a second
-
-
-def test_the_two_editions_are_told_apart_by_their_dev_questions():
-  """The JSON-lines form has 69 clean dev questions, jacana 65; their test questions are the same."""
-  jacana, json_lines = Counts(65, 1117, 205), Counts(69, 1343, 243)
-  assert TRECQA.verdict("dev", "both", jacana) == "match"
-  assert TRECQA.verdict("dev", "both", json_lines) == "differs"
-  assert TRECQA_JSON.verdict("dev", "both", json_lines) == "match"
-  assert TRECQA_JSON.verdict("dev", "both", jacana) == "differs"
-  for spec in (TRECQA, TRECQA_JSON):
-    assert spec.verdict("test", "both", Counts(68, 1442, 248)) == "match"
 
 
 TANDA = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.record import UNKNOWN
-from as2jax.data.wikiqa_form import iterate_wikiqa, read_wikiqa
+from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
@@ -51,26 +51,11 @@ def test_reads_questions_with_context_and_title(tmp_path):
   assert third.candidates[0].previous == ""  # no neighbour of another question
 
 
-@pytest.mark.parametrize(
-  "data",
-  [content(end="\n"), b"\xef\xbb\xbf" + content(), content()[:-2], content(end="\n")[:-1]],
-  ids=["LF", "byte order mark", "CR LF, no last end", "LF, no last end"],
-)
-def test_line_ends_and_byte_order_mark_change_nothing(tmp_path, data):
-  expected = read_wikiqa(written(tmp_path, content()))
-  assert read_wikiqa(written(tmp_path, data)) == expected
-
-
 def test_unlabelled_ignores_the_label(tmp_path):
   rows = [row[:-1] + "?" for row in ROWS[:2]]
   (question,) = read_wikiqa(written(tmp_path, content(rows)), labelled=False)
   assert [c.label for c in question.candidates] == [UNKNOWN, UNKNOWN]
   assert [c.next_label for c in question.candidates] == [UNKNOWN, UNKNOWN]
-
-
-def test_iterating_does_not_read_ahead(tmp_path):
-  path = written(tmp_path, content([*ROWS, "broken"]))
-  assert next(iterate_wikiqa(path)).id == "Q1"
 
 
 def replaced(number, old, new):
@@ -114,15 +99,6 @@ def test_broken_file(tmp_path, data, line, words):
     read_wikiqa(path)
   assert str(error.value).startswith(f"{path}:{line}: ")
   assert words in str(error.value)
-
-
-def test_no_file_to_read(tmp_path):
-  with pytest.raises(InputError, match=r"absent.tsv does not exist"):
-    read_wikiqa(tmp_path / "absent.tsv")
-  with pytest.raises(InputError, match=r"is a directory; give the path of a file"):
-    read_wikiqa(tmp_path)
-  with pytest.raises(InputError, match=r"questions.tsv is empty"):
-    read_wikiqa(written(tmp_path, b""))
 
 
 def judge(folder, data: bytes) -> str:

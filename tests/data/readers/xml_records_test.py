@@ -32,11 +32,6 @@ def test_records_with_their_lines_whatever_the_pieces(tmp_path, monkeypatch, chu
   ]
 
 
-def test_utf_16_is_read_as_declared_by_its_mark(tmp_path):
-  expected = content(written(tmp_path, many(2)))
-  assert content(written(tmp_path, many(2).decode().encode("utf-16"))) == expected
-
-
 def test_records_come_before_the_rest_is_read(tmp_path, monkeypatch):
   monkeypatch.setattr(xml_records, "CHUNK", 64)
   broken = many(100)[:-6] + b"</wrong>"

@@ -35,16 +35,6 @@ def test_five_rows_are_a_question(tmp_path):
   assert third.candidates[4].text == 'the "answer" &amp; 4'
 
 
-@pytest.mark.parametrize(
-  "data",
-  [content(HEADER, *ROWS), content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1]],
-  ids=["header", "CR LF", "byte order mark", "no last end"],
-)
-def test_the_wrapping_changes_nothing(tmp_path, data):
-  expected = read_yahoo(written(tmp_path, content()))
-  assert read_yahoo(written(tmp_path, data)) == expected
-
-
 def test_writing_and_reading_again(tmp_path):
   expected = read_yahoo(written(tmp_path, content()))
   write_yahoo(tmp_path / "again.tsv", expected)

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,14 +52,6 @@ def test_rules_apply_in_the_order_given_to_every_text():
   assert other.candidates[0].text == "Tudor LRB <num> RRB"
 
 
-def test_cetes_two_normalisations():
-  text = "Caf\u00e9 No. 5: 'A-b'"
-  (lower,) = normalise.apply((question(text),), ("lowercase", "alphanumeric"))
-  assert lower.candidates[0].text == re.sub("[^a-z0-9]+", " ", text.lower()).strip()
-  (same,) = normalise.apply((question(text),), ("alphanumeric",))
-  assert same.candidates[0].text == re.sub("[^A-Za-z0-9]+", " ", text).strip()
-
-
 def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
   kept = []
   originals = (question("YES", "\u00c4 :-)", previous="***", title="!"), question("\u00c4 :-)"))
@@ -71,11 +61,6 @@ def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
   assert (first.candidates[0].previous, first.candidates[0].title) == ("", "")
   assert kept == ["q-1", "q-0"]
   assert "2 questions and candidates without text (first q-1)" in caplog.text
-
-
-def test_no_rules_change_nothing():
-  originals = (question("a  b"), question())
-  assert normalise.apply(iter(originals), ()) == originals
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,6 @@ def test_long_runs_of_marks_take_no_time():
     assert len(split("x." + piece * 5000 + "x")) < 20
 
 
-def test_nothing_but_space():
-  assert split("") == split(" \n\n ") == []
-
-
 @given(st.text(st.sampled_from("aB .!?\"')[]\n1:é’"), max_size=60))
 def test_every_character_but_space_is_in_one_sentence(text):
   spans = sentence_spans(text)

@@ -6,16 +6,6 @@ from as2jax.data.text.stop_words import STOP_WORDS, is_kept
 from as2jax.data.text.words import words
 
 # A sample of each kind that NLTK's list has, and of what splitting leaves of contractions.
-EXPECTED = """i me my myself we you're you've you'll you'd yourselves she's it's its themselves what
-  whom that'll those am been having doing the because as until while of with against between through
-  below off under again further then once why how few most such nor only own same so than too very s
-  t can will just don don't should should've now d ll m o re ve y ain aren aren't couldn't didn
-  doesn't hadn't hasn't haven isn't ma mightn't mustn needn't shan't shan shouldn wasn't weren won't
-  won wouldn't who's there's i'm they'd n't can't cannot""".split()
-
-
-def test_the_closed_classes_are_there():
-  assert set(EXPECTED) <= STOP_WORDS and 300 < len(STOP_WORDS) < 450
 
 
 def test_they_are_forms_of_the_word_splitter():

