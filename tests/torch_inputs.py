@@ -8,9 +8,8 @@ import numpy as np
 import tiny_steps
 import torch
 
-from as2jax.data.inputs.document_frequency import DocumentFrequency
 from as2jax.data.inputs.stop_words import StopWords
-from as2jax.data.inputs.word_overlap import WordOverlap
+from as2jax.data.inputs.word_overlap import DocumentFrequency, WordOverlap
 from as2jax.encoders.frozen_vectors import FrozenVectors
 
 SIDES = ("question", "answer")

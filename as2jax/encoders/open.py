@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax.data.inputs import fitted
+from as2jax.data.inputs import protocol as fitted
 from as2jax.data.text.tokenizer import kept, load_tokenizer
 from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
 from as2jax.runtime import registry

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.config.overrides import flatten
-from as2jax.data.text.prompts import Prompts
+from as2jax.data.text.input_templates import Prompts
 from as2jax.encoders import pretraining
 from as2jax.models.system import PublishedForm, System
 

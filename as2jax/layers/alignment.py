@@ -14,8 +14,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Units, Words
-from as2jax.data.inputs.document_frequency import DocumentFrequency
 from as2jax.data.inputs.stop_words import StopWords
+from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.layers import transport
 from as2jax.runtime.errors import InputError
 

@@ -15,13 +15,14 @@ from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import WHOLE_QUESTIONS
-from as2jax.data.inputs import first_stage_ranking, fitted, teacher_scores
+from as2jax.data.inputs import first_stage_ranking, teacher_scores
+from as2jax.data.inputs import protocol as fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.load import load as load_dataset
 from as2jax.data.load import reported, require
 from as2jax.data.record import Question
-from as2jax.data.text.prompts import Prompts
+from as2jax.data.text.input_templates import Prompts
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 
 from as2jax.config import base
-from as2jax.data.batches.batcher import Batcher, Column, Plan
-from as2jax.data.batches.epoch_steps import Steps
+from as2jax.data.batches.batcher import Batcher, Column, Plan, Steps
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.inputs.protocol import Resources, declared
 from as2jax.data.load import load as load_dataset

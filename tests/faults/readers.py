@@ -26,7 +26,7 @@ import yahoo_raw_test
 import yahoo_test
 from pyarrow import parquet
 
-from as2jax.data.inputs import fitted
+from as2jax.data.inputs import protocol as fitted
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.data.user_files import read_labelled

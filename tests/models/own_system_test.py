@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from as2jax.config import check, jobs
-from as2jax.data.inputs import fitted
+from as2jax.data.inputs import protocol as fitted
 from as2jax.experiments import compare_runs
 from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder

@@ -11,12 +11,12 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array
 
-from as2jax.data.inputs.document_frequency import DocumentFrequency
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.stop_words import StopWords
+from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.data.record import UNKNOWN
-from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.tokenise import ROLES
+from as2jax.data.text.words import is_kept
 from as2jax.models.system import System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float32, Int64
 from as2jax.data.batches.batcher import Column
 from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
-from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.words import is_kept
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.batches.epoch_steps import Steps
+from as2jax.data.batches.batcher import Steps
 from as2jax.data.batches.samplers import Shard
 
 integers = lambda values: np.asarray(values, np.int32)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.batches.packing import one_a_row, pack, pack_alike
+from as2jax.data.batches.samplers import one_a_row, pack, pack_alike
 
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 64))

@@ -2,8 +2,9 @@
 
 import tiny
 
-from as2jax.data.inputs import document_frequency, stop_words
-from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs import stop_words
+from as2jax.data.inputs import word_overlap as document_frequency
+from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
 

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from as2jax.data.inputs import fitted
-from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs import protocol as fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.protocol import declared
-from as2jax.data.inputs.word_overlap import WordOverlap
+from as2jax.data.inputs.word_overlap import DocumentFrequency, WordOverlap
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.runtime.errors import InputError
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from as2jax.data.text.stop_words import STOP_WORDS, is_kept
-from as2jax.data.text.words import words
+from as2jax.data.text.words import STOP_WORDS, is_kept, words
 
 # A sample of each kind that NLTK's list has, and of what splitting leaves of contractions.
 
