@@ -1,4 +1,4 @@
-"""What is compared: the per-question scores of finished runs, of tables of such scores, of run files."""
+"""Read what is compared: per-question scores of finished runs, of tables, of run files."""
 
 import dataclasses
 import re
@@ -18,16 +18,15 @@ from as2jax.runtime.files import read_object
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
-KEYS = {
-  "rerank": ("map", "clean"),
-  "retrieve": ("mrr", "gold"),
-}  # metric, question_filter that results have
+# The metric and the question filter that results of each task have.
+KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
+COUNTS = ("candidates", "positives", "asked")  # columns of a table that are no metrics
 
 
 @dataclasses.dataclass(frozen=True)
 class RunScores:
-  """One system on the questions that a question filter counts.
+  """Hold one system's values on the questions that a question filter counts.
 
   Attributes:
     name: the run folder, or the table(s), as given.
@@ -35,11 +34,11 @@ class RunScores:
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
+    note: "best = before training" of a run that training did not improve, with the seeds where it
+      is not all of them; else "".
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
     origins: digests of the parameters with which each seed began, of a run with a warm start.
     fingerprint: SHA-256 of the questions with their labels; "" of a table, which does not say it.
-    note: "best = before training" of a run that training did not improve, with the seeds where it
-      is not all of them; else "".
 
   """
 
@@ -59,30 +58,24 @@ class RunScores:
     return len(set(self.origins)) < len(self.origins)
 
   def metric(self, name: str) -> np.ndarray:
-    """The values [seeds, questions] of a metric; InputError where there are none."""
+    """Return the values [seeds, questions] of a metric; InputError where there are none."""
     if name not in self.values:
       raise InputError(f"{self.name}: no metric {name!r}: it has {', '.join(self.values)}")
     return self.values[name]
 
   def title(self, metric: str) -> str:
-    """`map[wikiqa-clean/test]`: the metric under its question filter."""
+    """Return `map[wikiqa-clean/test]`: the metric under its question filter."""
     return f"{metric}[{self.data}]"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
-  """Where a system's tables lie, with the `results.json` of a run (None for tables alone)."""
+class _Source:
+  """Hold a system's tables, one a seed, with the `results.json` of a run ({} of tables alone)."""
 
   name: str
-  files: tuple[str, ...]
-  tables: tuple[tuple[list[str], dict[str, np.ndarray]], ...]
-  content: dict[str, Any] | None
-
-  @property
-  def of_run(self) -> dict[str, Any]:
-    """The results of what is known to be a run."""
-    assert self.content is not None, f"{self.name} is a table"
-    return self.content
+  files: Sequence[str]
+  tables: Sequence[run_files.Table]
+  content: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def load(
@@ -92,7 +85,7 @@ def load(
   question_filter: str | None = None,
   deterministic: Sequence[str] = (),
 ) -> list[RunScores]:
-  """Reads systems that answered the same questions, in the order given.
+  """Read systems that answered the same questions, in the order given.
 
   Args:
     names: folders of finished runs, tables of per-question scores, or TREC run files of any system,
@@ -113,71 +106,78 @@ def load(
     raise InputError(f"{name} is said to be deterministic, but is none of {', '.join(names)}")
   runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
   judge = next(iter(runs.values()), None)
-  places = [runs[name] if name in runs else _place(name, judge, split) for name in names]
-  known = [place for place in places if place.content is not None]
-  for place in known[1:]:
-    _check_same_data(known[0], place, split)
-  rule, data = _rule(question_filter, known, split)
-  print_of_data = _fingerprint(known[0].of_run, split) if known else ""
-  compared_runs = [
-    _system(place, rule, data, place.name in deterministic, print_of_data) for place in places
-  ]
-  first = _counts(places[0], rule)
-  for place in places:
-    for path, (ids, table) in zip(place.files, place.tables, strict=True):
-      _check_same_questions(path, _counts_of(ids, table, rule), first)
-  return compared_runs
-
-
-def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:
-  """The rule of `metrics.RULES`, and how results name it."""
-  pool = bool(known) and _kind(known[0].of_run) == "retrieve"
-  if question_filter is None:
-    question_filter = ("gold" if pool else "clean") if known else "answerable"
-  of_kind = POOL if pool else tuple(x for x in QUESTION_FILTERS if x not in POOL)
-  if question_filter not in of_kind:
+  for other in list(runs.values())[1:]:
+    _check_same_data(judge, other, split)
+  sources = [runs[name] if name in runs else _files(name, judge, split) for name in names]
+  rule, data = _rule(question_filter, judge, split)
+  first = _counts(*sources[0].tables[0], rule)
+  if not first:
     raise InputError(
-      f"{question_filter!r} is no question filter of these: use one of {', '.join(of_kind)}"
+      f"{sources[0].name}: no question is counted ({rule}): take another question filter"
     )
-  if not known:
-    if question_filter in ("clean", "official"):
+  loaded = []
+  for source in sources:
+    content = source.content
+    loaded.append(
+      RunScores(
+        source.name,
+        data,
+        tuple(sorted(first)),
+        _values(source, rule, first),
+        source.name in deterministic or bool(content.get("deterministic")),
+        content.get("note", ""),
+        tuple(pretraining.statements(content)),
+        content.get("origins", ()),
+        _fingerprint(judge.content, split) if judge else "",
+      )
+    )
+  return loaded
+
+
+def _rule(question_filter: str | None, judge: _Source | None, split: str) -> tuple[str, str]:
+  """Return the rule of `metrics.RULES`, and how results name it."""
+  if judge is None:
+    rule = question_filter or "answerable"
+    if rule in ("clean", "official"):
       raise InputError(
         "a table of per-question scores does not say which questions of its dataset "
-        f"are {question_filter}: use one of {', '.join(metrics.RULES)}"
+        f"are {rule}: use one of {', '.join(metrics.RULES)}"
       )
-    return question_filter, question_filter
-  data = known[0].of_run["data"]
-  if _kind(known[0].of_run) == "retrieve":
-    if question_filter == "often":
-      question_filter = _often(known[0], split)
-    return question_filter, f"{data['name']}-{question_filter}/{split}"
-  rule = data[question_filter] if question_filter in ("clean", "official") else question_filter
+    _require_filter(rule, pool=False)
+    return rule, rule
+  data, (_, usual) = judge.content["data"], KEYS[judge.content["task"]]
+  name = question_filter or usual
+  pool = usual == "gold"
+  _require_filter(name, pool=pool)
+  if name == "often":
+    name = _often(judge, split)
+  rule = name
+  if not pool and name in ("clean", "official"):
+    rule = data[name]
   if not rule:
     raise InputError(f"{data['name']} has no official question filter: use clean or all")
-  return rule, f"{data['name']}-{question_filter}/{split}"
+  return rule, f"{data['name']}-{name}/{split}"
 
 
-def _kind(content: dict[str, Any]) -> str:
-  return content["task"]
+def _require_filter(name: str, *, pool: bool) -> None:
+  known = POOL if pool else ("clean", "official", *metrics.RULES)
+  if name not in known:
+    raise InputError(f"{name!r} is no question filter of these: use one of {', '.join(known)}")
 
 
-def _often(place: _Place, split: str) -> str:
-  """`often8`, as the run's results have it."""
-  filters = [
-    m.group(1)
-    for name in place.of_run["metrics"]
-    if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))
-  ]
-  if not filters:
-    raise InputError(
-      f"{place.name}: no answer of {split} is asked for so often that the question filter "
-      "`often` has a question (evaluation.min_questions_per_answer)"
-    )
-  return filters[0]
+def _often(judge: _Source, split: str) -> str:
+  """Return `often8`, as the run's results have it."""
+  for name in judge.content["metrics"]:
+    if found := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name):
+      return found.group(1)
+  raise InputError(
+    f"{judge.name}: no answer of {split} is asked for so often that the question filter "
+    "`often` has a question (evaluation.min_questions_per_answer)"
+  )
 
 
 def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
-  """Which rows of a table a rule counts, bool."""
+  """Return which rows of a table a rule counts, bool."""
   if rule.startswith("often"):
     return table["asked"] >= int(rule.removeprefix("often"))
   if rule in POOL:
@@ -185,11 +185,13 @@ def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
   return metrics.RULES[rule](table["candidates"], table["positives"])
 
 
-def _place(name: str, judge: _Place | None, split: str) -> _Place:
-  files = (name,) if epath.Path(name).exists() else tuple(name.split(","))
-  for file in sorted(file for file in set(files) if files.count(file) > 1)[:1]:
-    raise InputError(f"{name}: {file} is given twice: give each seed's file once")
+def _files(name: str, judge: _Source | None, split: str) -> _Source:
+  """Return the tables of a system's files: as they are, or of run files by a run's judgements."""
+  files = [name] if epath.Path(name).exists() else name.split(",")
+  tables = []
   for file in files:
+    if files.count(file) > 1:
+      raise InputError(f"{name}: {file} is given twice: give each seed's file once")
     if len(files) > 1 and epath.Path(file).is_dir():
       raise InputError(
         f"{name}: {file} is a folder, which holds all seeds of its run: give each "
@@ -200,13 +202,15 @@ def _place(name: str, judge: _Place | None, split: str) -> _Place:
         f"{file}: there is no such file or folder: give folders of finished runs, "
         "tables of per-question scores, or TREC run files"
       )
-  return _Place(name, files, tuple(_file_table(file, judge, split) for file in files), None)
+    if run_files.is_run_file(file):
+      tables.append(_measured(file, judge, split))
+    else:
+      tables.append(trec_files.read_per_question(file))
+  return _Source(name, files, tables)
 
 
-def _file_table(file: str, judge: _Place | None, split: str) -> run_files.Table:
-  """A table as it is, or that of a run file by the judgements of a run."""
-  if not run_files.is_run_file(file):
-    return trec_files.read_per_question(file)
+def _measured(file: str, judge: _Source | None, split: str) -> run_files.Table:
+  """Return the table of a run file by the judgements of a run."""
   if judge is None:
     raise InputError(
       f"{file} is a run file, which does not say what is right: compare it with the folder of a "
@@ -216,50 +220,55 @@ def _file_table(file: str, judge: _Place | None, split: str) -> run_files.Table:
   for name in ("run.trec", "qrels.trec"):
     if not (folder / name).exists():
       raise InputError(f"{file} is a run file, which is measured by {folder / name}: it is missing")
-  qrels, ties = trec_files.read_qrels(folder / "qrels.trec"), judge.of_run["ties"]
-  if _kind(judge.of_run) == "rerank":
-    questions = [
-      Question(name, name, tuple(Candidate(i, i, qrels.get(name, {}).get(i, 0)) for i in ranked))
-      for name, ranked in trec_files.read_run(folder / "run.trec").items()
-    ]
-    return run_files.of_questions(file, questions, ties)
-  ids, table = judge.tables[0]
-  right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
-  asked = dict(zip(ids, table["asked"].tolist(), strict=True))
-  return run_files.of_pool(file, right, asked, int(table["candidates"][0]), ties)
+  qrels, ties = trec_files.read_qrels(folder / "qrels.trec"), judge.content["ties"]
+  if judge.content["task"] == "retrieve":
+    ids, table = judge.tables[0]
+    right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
+    asked = dict(zip(ids, table["asked"].tolist(), strict=True))
+    return run_files.of_pool(file, right, asked, int(table["candidates"][0]), ties)
+  questions = []
+  for name, ranked in trec_files.read_run(folder / "run.trec").items():
+    labels = qrels.get(name, {})
+    candidates = tuple(Candidate(id, id, labels.get(id, 0)) for id in ranked)
+    questions.append(Question(name, name, candidates))
+  return run_files.of_questions(file, questions, ties)
 
 
-def _run(name: str, split: str) -> _Place:
-  """A run's tables, beside the results that they belong to."""
+def _run(name: str, split: str) -> _Source:
+  """Return a run's tables, beside the results that they belong to."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
-  contents = {file: loaded for file in CONTENTS if (loaded := _read(epath.Path(name) / file))}
-  if "results.json" not in contents:
+  contents = {}
+  for file in CONTENTS:
+    path = epath.Path(name) / file
+    if path.exists():
+      contents[file] = read_object(path, "it was changed by hand; have it made anew")
+  trained = contents.get("results.json")  # an evaluation does not say how the run was trained
+  if not trained:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
   evaluated: dict[str, None] = {}
+  metric = ""
   for content in contents.values():
-    metric, question_filter = KEYS[_kind(content)]
-    mine = [
-      key
-      for key in content["metrics"]
-      if key.startswith(f"{metric}[") and f"-{question_filter}/" in key
-    ]
-    evaluated |= dict.fromkeys(key.rpartition("/")[2].rstrip("]") for key in mine)
+    metric, question_filter = KEYS[content["task"]]
+    for key in content["metrics"]:
+      if key.startswith(f"{metric}[") and f"-{question_filter}/" in key:
+        evaluated[key.rpartition("/")[2].rstrip("]")] = None
     title = f"{metric}[{content['data']['name']}-{question_filter}/{split}]"
     if title not in content["metrics"]:
       continue
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    files = tuple(
-      str(results.folder(name, split, seed, seeds) / "per_question.tsv") for seed in seeds
-    )
-    trained = contents["results.json"]  # an evaluation does not say how the run was trained
-    content = content | {"deterministic": trained.get("deterministic", False)}
-    content["note"] = results.best_before_training(trained)
-    begun = trained.get("warm_start", {}).get("seeds", ())
-    content["origins"] = tuple(one["sha256"] for one in begun)
-    place = _Place(name, files, tuple(map(trec_files.read_per_question, files)), content)
-    if _agrees(place, title):
-      return place
+    folders = [results.folder(name, split, seed, seeds) for seed in seeds]
+    files = [str(folder / "per_question.tsv") for folder in folders]
+    tables = [trec_files.read_per_question(file) for file in files]
+    if _agree(content, tables, title):
+      begun = trained.get("warm_start", {}).get("seeds", ())
+      content = {
+        **content,
+        "deterministic": trained.get("deterministic", False),
+        "note": results.best_before_training(trained),
+        "origins": tuple(one["sha256"] for one in begun),
+      }
+      return _Source(name, files, tables, content)
   if split not in evaluated:
     raise InputError(f"{name} was not evaluated on {split}, only on {', '.join(evaluated)}")
   raise InputError(
@@ -269,12 +278,12 @@ def _run(name: str, split: str) -> _Place:
   )
 
 
-def _agrees(place: _Place, title: str) -> bool:
+def _agree(content: dict[str, Any], tables: Sequence[run_files.Table], title: str) -> bool:
   """Whether the tables give the figures that the results state."""
-  metric, rule = KEYS[_kind(place.of_run)]
+  metric, rule = KEYS[content["task"]]
   if rule == "clean":
-    rule = place.of_run["data"]["clean"]
-  for outcome, (_, table) in zip(place.of_run["seeds"], place.tables, strict=True):
+    rule = content["data"]["clean"]
+  for outcome, (_, table) in zip(content["seeds"], tables, strict=True):
     counted = _counted(table, rule)
     if metric not in table or not counted.any():
       return False
@@ -283,100 +292,63 @@ def _agrees(place: _Place, title: str) -> bool:
   return True
 
 
-def _read(path: epath.Path) -> dict[str, Any] | None:
-  if not path.exists():
-    return None
-  return read_object(path, "it was changed by hand; have it made anew")
-
-
 def _fingerprint(content: dict[str, Any], split: str) -> str:
   return "+".join(content["data"]["splits"][part]["fingerprint"] for part in split.split("+"))
 
 
-def _check_same_data(first: _Place, other: _Place, split: str) -> None:
-  a, b = (_fingerprint(place.of_run, split) for place in (first, other))
-  if a != b:
-    name = lambda place: place.of_run["data"]["name"]
+def _check_same_data(first: _Source, other: _Source, split: str) -> None:
+  a, b = first.content, other.content
+  prints = _fingerprint(a, split), _fingerprint(b, split)
+  if prints[0] != prints[1]:
     raise InputError(
       f"{other.name} was evaluated on other data than {first.name}: {split} of "
-      f"{name(other)} ({b[:8]}), not of {name(first)} ({a[:8]}); compare runs of "
-      "one dataset and split, or groups of runs with `vs` between them"
+      f"{b['data']['name']} ({prints[1][:8]}), not of {a['data']['name']} ({prints[0][:8]}); compare "
+      "runs of one dataset and split, or groups of runs with `vs` between them"
     )
-  a, b = (_kind(place.of_run) for place in (first, other))
-  if a != b:
-    raise InputError(
-      f"{other.name} was evaluated with evaluation.task={b}, {first.name} with {a}: "
-      "compare runs of one kind"
-    )
-  a, b = (place.of_run["ties"] for place in (first, other))
-  if a != b:
-    raise InputError(
-      f"{other.name} was evaluated with evaluation.ties={b}, {first.name} with {a}: "
-      "evaluate one of them again (--config.mode=evaluate)"
-    )
-
-
-def _counts(place: _Place, rule: str) -> dict[str, tuple[float, float]]:
-  counts = _counts_of(*place.tables[0], rule)
-  if not counts:
-    raise InputError(f"{place.name}: no question is counted ({rule}): take another question filter")
-  return counts
-
-
-def _counts_of(ids, table, rule) -> dict[str, tuple[float, float]]:
-  """Numbers of candidates and positives of the questions that the rule counts."""
-  counted = _counted(table, rule)
-  pairs = zip(table["candidates"].tolist(), table["positives"].tolist(), strict=True)
-  return {name: pair for name, pair, keep in zip(ids, pairs, counted, strict=True) if keep}
-
-
-def _check_same_questions(path: str, counts: dict, first: dict) -> None:
-  for name in sorted(counts.keys() ^ first.keys())[:1]:
-    raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
-  for name, (candidates, positives) in counts.items():
-    if (candidates, positives) != first[name]:
+  for key, advice in (
+    ("task", "compare runs of one kind"),
+    ("ties", "evaluate one of them again (--config.mode=evaluate)"),
+  ):
+    if a[key] != b[key]:
       raise InputError(
-        f"{path}: question {name!r} has {candidates:.0f} candidates, "
-        f"{positives:.0f} of them positive, but {first[name][0]:.0f} and "
-        f"{first[name][1]:.0f} in the first table: compare systems on the same data"
+        f"{other.name} was evaluated with evaluation.{key}={b[key]}, {first.name} with {a[key]}: "
+        f"{advice}"
       )
 
 
-def _system(
-  place: _Place, rule: str, data: str, deterministic: bool, fingerprint: str
-) -> RunScores:
-  ids = tuple(sorted(_counts(place, rule)))
-  seeds = []
-  for path, (names, table) in zip(place.files, place.tables, strict=True):
-    at = {name: i for i, name in enumerate(names)}
-    for name in sorted(set(ids) - set(at))[:1]:
-      raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
-    rows = np.array([at[name] for name in ids])
-    columns = {
-      metric: values
-      for metric, values in table.items()
-      if metric not in ("candidates", "positives", "asked")
-    }
-    if rule == "any":
-      columns = {
-        metric.removeprefix(ANY): values
-        for metric, values in columns.items()
-        if metric.startswith(ANY)
-      }
-    elif rule == "gold" or rule.startswith("often"):
-      columns = {metric: values for metric, values in columns.items() if not metric.startswith(ANY)}
-    seeds.append({metric: values[rows] for metric, values in columns.items()})
-  shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
-  values = {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
-  content = place.content or {}
-  return RunScores(
-    place.name,
-    data,
-    ids,
-    values,
-    deterministic or bool(content.get("deterministic")),
-    content.get("note", ""),
-    tuple(pretraining.statements(content)),
-    content.get("origins", ()),
-    fingerprint,
-  )
+def _counts(
+  ids: Sequence[str], table: dict[str, np.ndarray], rule: str
+) -> dict[str, tuple[float, float]]:
+  """Return numbers of candidates and positives of the questions that the rule counts."""
+  counts = {}
+  for row in np.flatnonzero(_counted(table, rule)).tolist():
+    counts[ids[row]] = float(table["candidates"][row]), float(table["positives"][row])
+  return counts
+
+
+def _values(
+  source: _Source, rule: str, first: dict[str, tuple[float, float]]
+) -> dict[str, np.ndarray]:
+  """Return {metric: [seeds, questions]} of a system on the questions of the first one."""
+  by_seed = []
+  for file, (ids, table) in zip(source.files, source.tables, strict=True):
+    counts = _counts(ids, table, rule)
+    for name in sorted(counts.keys() ^ first.keys())[:1]:
+      raise InputError(f"{file}: question {name!r} is not in both tables: compare the same split")
+    for name, (candidates, positives) in counts.items():
+      if (candidates, positives) != first[name]:
+        raise InputError(
+          f"{file}: question {name!r} has {candidates:.0f} candidates, "
+          f"{positives:.0f} of them positive, but {first[name][0]:.0f} and "
+          f"{first[name][1]:.0f} in the first table: compare systems on the same data"
+        )
+    places = {name: row for row, name in enumerate(ids)}
+    rows = [places[name] for name in sorted(first)]
+    columns = {}
+    for metric, values in table.items():
+      over_any = metric.startswith(ANY)
+      if metric not in COUNTS and (rule == "any") == over_any:
+        columns[metric.removeprefix(ANY)] = values[rows]
+    by_seed.append(columns)
+  shared = [metric for metric in by_seed[0] if all(metric in columns for columns in by_seed)]
+  return {metric: np.stack([columns[metric] for columns in by_seed]) for metric in shared}
