@@ -13,7 +13,7 @@ from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units
 from as2jax.encoders.checkpoints import pretrained, sentence_folder
-from as2jax.models.sentence_bert import SentenceBert
+from as2jax.models.biencoder import SentenceBert
 from as2jax.runtime import registry
 
 TEXTS = (

@@ -58,12 +58,9 @@ def check(config: Any) -> None:
       "not computed; set that to 1"
     )
   model: Any = registry.find(registry.MODELS, config.model["name"], "model.name")
-  registry.check_ranges(model, config.model, "model")
-  loss = registry.find(registry.LOSSES, config.loss["name"], "loss.name")
-  registry.check_ranges(loss, config.loss, "loss")
-  score = config.model.get("score")
-  if score and score not in model.score_names:
-    raise InputError(f"model.score = {score!r}: use one of {', '.join(model.score_names)}")
+  model.check_fields(config.model)
+  loss: Any = registry.find(registry.LOSSES, config.loss["name"], "loss.name")
+  loss.check_fields(config.loss)
   if not model.has_parameters:
     return
   if config.mode == "train" and config.epochs and config.loss["name"] == "none":

@@ -46,22 +46,16 @@ class SegmentEmbeddings(nn.Module):
     )
 
 
-def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:
-  """Raises InputError where `model.template`, `segments` or `segments_start` is unknown or unfit."""
-  for name, known in (
-    ("template", templates),
-    ("segments", tuple(SEGMENTS)),
-    ("segments_start", STARTS),
-  ):
-    if getattr(model, name) not in known:
-      raise InputError(f"model.{name} = {getattr(model, name)!r}: use one of {known}")
+def segment_rows(model: nn.Module) -> tuple[int, ...]:
+  """Return the row of each role: that of `model.segments`, or two without context or ranks.
+
+  Raises:
+    InputError: `segments` is `ranks` in a template that has none.
+
+  """
   if model.segments == "ranks" and model.template != "joint":
     raise InputError(
       f"model.segments = 'ranks': the template {model.template!r} has no ranks; use it with 'joint'"
     )
-
-
-def segment_rows(model: nn.Module) -> tuple[int, ...]:
-  """The row of each role: that of `model.segments`, or two (question, rest) without context or ranks."""
   named = "context" in model.template or model.segments == "ranks"
   return SEGMENTS[model.segments] if named else (0, 1)

@@ -12,7 +12,6 @@ from as2jax.data.batches.batch import Batch
 from as2jax.layers.vectors import take
 from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.system import Layout
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import OneOf
 
 COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
@@ -71,8 +70,6 @@ class Siamese(BiEncoder):
 
   def setup(self):
     super().setup()
-    if self.combine not in COMBINATIONS:
-      raise InputError(f"model.combine = {self.combine!r}: use one of {COMBINATIONS}")
     self.head = nn.Dense(1, precision=jax.lax.Precision.HIGHEST)
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:

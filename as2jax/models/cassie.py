@@ -29,13 +29,7 @@ from as2jax.layers.graph_conv import (
   ungroup,
 )
 from as2jax.layers.pooling import TOKENS, pool
-from as2jax.layers.segment_embeddings import (
-  SEGMENTS,
-  STARTS,
-  SegmentEmbeddings,
-  check_fields,
-  segment_rows,
-)
+from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, SegmentEmbeddings, segment_rows
 from as2jax.layers.transport import GRADIENTS
 from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
@@ -166,12 +160,6 @@ class Cassie(System):
     return (DocumentFrequency(), stop_words, *ranking)
 
   def setup(self):
-    check_fields(self, TEMPLATES)
-    for name, known in (("self_term", SELF_TERMS), ("edges", EDGES)):
-      if getattr(self, name) not in known:
-        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
-    if not self.head_reads or not set(self.head_reads) <= set(HEAD_READS):
-      raise InputError(f"model.head_reads = {self.head_reads!r}: name one or more of {HEAD_READS}")
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}
     self.aligner = Aligner(**fields)
     if self.segments != "none":

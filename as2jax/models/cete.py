@@ -157,10 +157,6 @@ class FeatureBased(System):
     )
 
   def _check(self, width: int) -> None:
-    if self.positions not in POSITIONS:
-      raise InputError(f"model.positions = {self.positions!r}: use one of {', '.join(POSITIONS)}")
-    if self.norm not in NORMS:
-      raise InputError(f"model.norm = {self.norm!r}: use one of {', '.join(NORMS)}")
     if width % self.num_heads:
       raise InputError(
         f"model.num_heads = {self.num_heads} does not divide the width of the "

@@ -100,13 +100,7 @@ class CrossVAELoss(Loss):
   whole_batch: ClassVar[bool] = True  # its negatives are those of all shards and micro-batches
 
   def __post_init__(self):
-    for key, allowed in (
-      ("matching", MATCHINGS),
-      ("reconstruction", REDUCTIONS),
-      ("kl_schedule", SCHEDULES),
-    ):
-      if getattr(self, key) not in allowed:
-        raise InputError(f"loss.{key} = {getattr(self, key)!r}: use one of {', '.join(allowed)}")
+    super().__post_init__()
     kind, _, count = self.negatives.partition(":")
     if self.negatives != "in_batch" and not (kind == "sampled" and count.isdigit() and int(count)):
       raise InputError(

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import OneOf
 
@@ -53,6 +54,14 @@ class Loss:
   inputs: ClassVar[tuple["Input", ...]] = ()
   whole_batch: ClassVar[bool] = False
   reads_unlabelled: ClassVar[bool] = False
+
+  def __post_init__(self):
+    self.check_fields(vars(self))
+
+  @classmethod
+  def check_fields(cls, values: Any) -> None:
+    """Raise InputError for the first of a config's `loss` values that is out of range."""
+    registry.check_ranges(cls, values, "loss")
 
   def __call__(self, output: Any, batch: Any, progress: Array) -> dict[str, Term]:
     raise TypeError(f"{type(self).__name__} defines no terms")
@@ -123,10 +132,6 @@ class TripletLoss(Loss):
   reduction: Annotated[str, OneOf(("sum", "mean"))]
   layouts: ClassVar[tuple[str, ...]] = ("triplets",)
   outputs: ClassVar[tuple[str, ...]] = ("squared_distances",)
-
-  def __post_init__(self):
-    if self.selection not in SELECTIONS:
-      raise InputError(f"loss.selection = {self.selection!r}: use one of {SELECTIONS}")
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress

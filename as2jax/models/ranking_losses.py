@@ -19,7 +19,6 @@ from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.layers.vectors import norm, take
 from as2jax.models.losses import Loss, Term
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import Above, AtLeast, OneOf
 
 WEIGHTINGS = ("none", "ndcg")
@@ -127,10 +126,6 @@ class RankNet(ScoreLoss):
   scale: float
   weighting: Annotated[str, OneOf(WEIGHTINGS)]
 
-  def __post_init__(self):
-    if self.weighting not in WEIGHTINGS:
-      raise InputError(f"loss.weighting = {self.weighting!r}: use none or ndcg")
-
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
     scores, labels, same = _lists(output, batch, self.scale)
@@ -201,10 +196,6 @@ class Distillation(ScoreLoss):
   reads_unlabelled: ClassVar[bool] = True
   inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)
 
-  def __post_init__(self):
-    if not self.temperature > 0:
-      raise InputError(f"loss.temperature = {self.temperature}: give a number above 0")
-
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
     scores, _, same = _lists(output, batch, self.scale, unlabelled=True)
@@ -243,10 +234,6 @@ class InBatchSoftmax(Loss):
   whole_batch: ClassVar[bool] = True
   layouts: ClassVar[tuple[str, ...]] = ("pairs",)
   outputs: ClassVar[tuple[str, ...]] = ("units",)
-
-  def __post_init__(self):
-    if self.similarity not in SIMILARITIES:
-      raise InputError(f"loss.similarity = {self.similarity!r}: use one of {SIMILARITIES}")
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress

@@ -17,6 +17,8 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.data.record import Question
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
 
 if TYPE_CHECKING:  # a system is imported beside a jax that has none of what inputs read with
   from as2jax.data.inputs.protocol import Input
@@ -40,10 +42,10 @@ class PublishedForm:
     kind: `sentence_transformer` (encoder, poolings, dense layers, normalisation),
       `sequence_classifier` (encoder, pooler, two-way head) or `reranker` (encoder, poolings, `layers`).
     score: the name of the score that the exported folder ranks by.
-    pooling, dense, normalize: of a sentence transformer, as `as2jax.models.sentence_bert` has them.
+    pooling, dense, normalize: of a sentence transformer, as `as2jax.models.biencoder.SentenceBert` has them.
     token: whose vector a classifier reads, `cls` or `cls_last`.
     pooler, dropout: of a classifier, before its head.
-    layers, label: of a reranker, as `as2jax.models.reranker` has them.
+    layers, label: of a reranker, as `as2jax.models.crossencoder.Reranker` has them.
     from_sentence_folder: whether `encoder.pretrained` names a sentence-transformers folder.
 
   """
@@ -107,6 +109,18 @@ class System(nn.Module):
   has_parameters: ClassVar[bool] = True
   warm_start_paths: ClassVar[Mapping[str, str]] = MappingProxyType({})
   diagnostics: ClassVar[str] = ""
+
+  def __post_init__(self):
+    self.check_fields(vars(self))
+    super().__post_init__()
+
+  @classmethod
+  def check_fields(cls, values: Any) -> None:
+    """Raise InputError for the first of a config's `model` values that is out of range."""
+    registry.check_ranges(cls, values, "model")
+    score = values.get("score")
+    if score and score not in cls.score_names:
+      raise InputError(f"model.score = {score!r}: use one of {', '.join(cls.score_names)}")
 
   @property
   def scores_by_vectors(self) -> bool:

@@ -20,8 +20,8 @@ from as2jax.encoders import open
 from as2jax.encoders.checkpoints import pretrained, sentence_folder
 from as2jax.inference import export
 from as2jax.models.asbert import Triplet
+from as2jax.models.biencoder import SentenceBert
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.models.sentence_bert import SentenceBert
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal
 from as2jax.training.build import load

@@ -15,7 +15,6 @@ from as2jax.layers import vectors
 from as2jax.models import biencoder
 from as2jax.models.asbert import COMBINATIONS, Siamese, Triplet
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.runtime.errors import InputError
 
 QUESTIONS = tuple(
   Question(
@@ -67,34 +66,6 @@ def batch(kind, *, packed, rows=12, spare=0):
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0)), plan.steps[0][0][0].examples
 
 
-@pytest.mark.parametrize("kind", ["triplet", "siamese", "cross"])
-def test_packing_and_padding_change_no_score(kind):
-  model = make(kind, tiny.encoder_module())
-  packed, order = batch(kind, packed=True)
-  loose, other = batch(kind, packed=False, rows=24, spare=8)
-  assert packed.tokens.ids.shape != loose.tokens.ids.shape
-  variables = tiny.init(model, packed)
-  scores = []
-  for example_batch, numbers in ((packed, order), (loose, other)):
-    actual = np.asarray(tiny.apply(model, variables, example_batch).scores)[0]
-    sorted_scores = np.empty((len(numbers), *actual.shape[1:]))
-    sorted_scores[numbers] = actual[: len(numbers)]
-    scores.append(sorted_scores)
-  assert np.ptp(scores[0]) > 1e-4
-  np.testing.assert_allclose(scores[0], scores[1], atol=2e-6)
-
-
-def test_prediction_is_deterministic_and_training_is_not():
-  model = make("cross", tiny.encoder_module())
-  example_batch, _ = batch("cross", packed=True)
-  variables = tiny.init(model, example_batch)
-  run = lambda train, key: np.asarray(
-    tiny.apply(model, variables, example_batch, key, train=train).logits
-  )
-  np.testing.assert_array_equal(run(False, 0), run(False, 1))
-  assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-4
-
-
 def test_triplet_distances_are_those_of_the_embeddings():
   model = make("triplet", tiny.encoder_module())
   example_batch, _ = batch("triplet", packed=True)
@@ -140,25 +111,6 @@ def test_combinations_have_their_widths(combine, width):
   assert set(COMBINATIONS) == {"concat_diff", "abs_diff", "product", "concat"}
 
 
-@pytest.mark.parametrize(
-  "pooling",
-  [
-    *(pytest.param(x, marks=pytest.mark.slow) for x in ("max", "cls", "cls_last")),
-    "mean",
-    "attention",
-  ],
-)
-def test_every_pooling_trains(pooling):
-  model = Triplet(tiny.encoder_module(), pooling, "cosine")
-  example_batch, _ = batch("triplet", packed=True)
-  variables = tiny.init(model, example_batch)
-  total = lambda p: jnp.sum(
-    model.apply({"params": p}, example_batch, train=False).squared_distances
-  )
-  gradient = jax.tree.leaves(jax.jit(jax.grad(total))(variables["params"]))
-  assert all(np.isfinite(g).all() for g in gradient) and any(np.abs(g).max() > 0 for g in gradient)
-
-
 def test_distances_are_safe_at_zero():
   zero = jnp.zeros((1, 4))
   for f in (lambda x: vectors.norm(x).sum(), lambda x: vectors.cosine(x, zero).sum()):
@@ -166,20 +118,6 @@ def test_distances_are_safe_at_zero():
     np.testing.assert_array_equal(jax.grad(f)(zero), 0)
   u, v = jnp.asarray([[3.0, 4.0]]), jnp.asarray([[4.0, 3.0]])
   np.testing.assert_allclose(vectors.cosine(u, v), [24 / 25], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-  "model,message",
-  [
-    (lambda e: Triplet(e, "median", "cosine"), "model.pooling = 'median'"),
-    (lambda e: Triplet(e, "mean", "head"), "model.score = 'head'"),
-    (lambda e: Siamese(e, "mean", "cosine", "sum"), "model.combine = 'sum'"),
-  ],
-)
-def test_unknown_choices(model, message):
-  example_batch, _ = batch("siamese", packed=True)
-  with pytest.raises(InputError, match=message):
-    model(tiny.encoder_module()).init(jax.random.key(0), example_batch, train=False)
 
 
 def test_paper_sizes():

@@ -11,8 +11,7 @@ from tiny_cross_vae import MARKS, WIDTH, WORDS, batch, batcher, model, params, r
 
 from as2jax.config.check import check
 from as2jax.data.text.tokenise import ROLES
-from as2jax.models.texts import gather_text
-from as2jax.runtime.errors import InputError
+from as2jax.models.cross_vae import gather_text
 from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 
 SIDES = ("question", "answer")
@@ -257,21 +256,6 @@ def test_how_encoders_start():
   assert not any(start["apart"]) and all(start["equal"])
 
 
-def test_a_wrong_field_is_named():
-  example_batch = batch()
-  for field, value in (
-    ("crossing", "zigzag"),
-    ("decoder", "lstm"),
-    ("match_on", "mode"),
-    ("answer_start", "same"),
-  ):
-    with pytest.raises(InputError, match=f"model.{field} = '{value}': use one of"):
-      model(**{field: value}).init(jax.random.key(0), example_batch, train=False)
-  with pytest.raises(InputError, match="'none' has no decoder"):
-    net = model("none")
-    net.apply({"params": params(net)}, jnp.ones((1, 3)), "question", 3, method="generate")
-
-
 @pytest.mark.parametrize(
   "config, crossing, decoder",
   [
@@ -304,30 +288,6 @@ def test_paper_sizes(config, crossing, decoder):
   text = 50_000 + (768 * 513 if decoder == "mlp" else 768 * 513 + gru(768 + 512))
   decoders = 0 if crossing == "none" else 2 * text
   assert sum(x.size for x in jax.tree.leaves(shapes)) == (50_000 * 768 + 2 * encoder + decoders + 2)
-
-
-def test_the_epochs_of_annealing_follow_those_of_the_run():
-  job_config = squad_cross_vae.get_config("sample")
-  assert job_config.epochs == job_config.loss.epochs == 3
-  job_config.epochs = 7
-  assert job_config.loss.epochs == 7
-
-
-@pytest.mark.parametrize("config", [squad_cross_vae, squad_dual_vae, squad_dual_gru])
-def test_the_small_size_is_the_same_for_all_three(config):
-  job_config, other = (
-    config.get_config("squad_parts,small,mlp"),
-    squad_cross_vae.get_config("small"),
-  )
-  check(job_config)
-  assert (job_config.model.decoder, job_config.data.name) == ("mlp", "squad_parts")
-  assert job_config.loss.epochs == job_config.epochs == 12 and job_config.loss == other.loss
-  assert (
-    job_config.model.answer_length == job_config.data.max_length == job_config.batch.row_lengths[0]
-  )
-  assert {k: v for k, v in job_config.model.items() if k not in ("crossing", "decoder")} == {
-    k: v for k, v in other.model.items() if k not in ("crossing", "decoder")
-  }
 
 
 assert WORDS > WIDTH  # so that a table's axes are not taken for each other

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from as2jax.models import losses
-from as2jax.runtime.errors import InputError
 
 
 def batch(labels=None, mask=None):
@@ -71,11 +70,6 @@ def test_masked_triplets_weigh_nothing_and_the_mean_divides_by_the_chosen():
   assert value(triplet_terms("all", mask=(0, 0, 0, 1, 0, 0))["triplet"]) == 5.0
   mean = value(triplet_terms("hard", reduction="mean")["triplet"])
   assert mean == pytest.approx((5 + 7) / 2)
-
-
-def test_unknown_selection():
-  with pytest.raises(InputError, match="loss.selection = 'easy'"):
-    losses.TripletLoss(5.0, "easy", "sum")
 
 
 def test_binary_cross_entropy_by_hand():

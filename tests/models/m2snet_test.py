@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, batcher, model, variables
+from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, model, variables
 
-from as2jax.config.check import check
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from configs import trecqa_m2snet
@@ -146,25 +145,6 @@ def test_words_under_the_mask_reach_nothing(row, hidden_norm):
   assert np.abs(outcome(net, values, changed, train=True)["loss"] - one["loss"]) > 1e-4
 
 
-def test_packing_and_spare_slots_change_nothing():
-  net, actual = model("2"), []
-  for settings in (
-    {"examples": 16, "sampler": "ordered"},
-    {"examples": 24, "sampler": "ordered", "packed": True},
-  ):
-    example_batch = batch(**settings)
-    b = batcher(**settings)
-    shard = b.plan(b.sampler.blocks(), 0, 0).steps[0][0][0]
-    values = variables(net, example_batch)
-    one = outcome(net, values, example_batch, train=True)
-    for name in ("logits", "scores"):
-      one[name] = one[name][0, : len(shard.examples)][np.argsort(shard.examples)]
-    actual.append(one)
-  assert len(actual[0]["logits"]) == 16 and np.ptp(actual[0]["logits"]) > 0.1
-  for a, b in zip(*map(jax.tree.leaves, actual), strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("row", ["euc", "2"])
 def test_the_grids_are_those_of_the_examples(row):
   """Each example's own tokens, in the order of the examples, 0 beyond them and of spare slots."""
@@ -209,22 +189,6 @@ def test_short_sentences_have_valid_positions_too():
   assert np.any(actual["gradient"]["encoder"]["embeddings"]["word"] != 0)
 
 
-def test_prediction_is_deterministic_and_training_is_not():
-  net = model("2", dropout=0.5)
-  example_batch = batch()
-  values = variables(net, example_batch)
-
-  @functools.partial(jax.jit, static_argnames="train")
-  def run(train, key):
-    rngs = {"dropout": jax.random.key(key)}
-    return net.apply(values, example_batch, train=train, mutable=["batch_stats"], rngs=rngs)[
-      0
-    ].logits
-
-  np.testing.assert_array_equal(run(False, 0), run(False, 1))
-  assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-3
-
-
 def test_the_penalty_is_that_of_the_metric_alone():
   params = {
     "grid": {"U": jnp.full((1, 2, 2), 2.0), "B": jnp.full((1, 3, 1), 1.0)},
@@ -260,32 +224,3 @@ def test_paper_sizes():
       lambda row=row: model(row, small=False).init(jax.random.key(0), example_batch, train=False)
     )["params"]
     assert sum(x.size for x in jax.tree.leaves(shapes)) == wanted[row] + WORDS * WIDTH, row
-
-
-@pytest.mark.parametrize(
-  "argument,modes,similarity,filters",
-  [
-    (None, 4, "metric", (32, 64)),
-    ("2", 2, "metric", (32, 64)),
-    ("cos", 1, "cosine", (32, 64)),
-    ("shallow", 4, "metric", (32,)),
-    ("shallow,2", 2, "metric", (32,)),
-    ("euc,sample", 1, "euclidean", (32, 64)),
-    ("grouped", 4, "metric", (32, 64)),
-  ],
-)
-def test_the_arguments_of_the_config(argument, modes, similarity, filters):
-  config = trecqa_m2snet.get_config(argument)
-  check(config)
-  section = config.model
-  assert (section.modes, section.similarity, section.filters) == (modes, similarity, filters)
-  assert config.batch.examples == (1024 if argument == "grouped" else 64)
-  assert not config.batch.packed
-  assert config.encoder.name == "static" and config.patience == 5
-  assert config.data.name == ("sample" if "sample" in (argument or "") else "trecqa_all")
-
-
-@pytest.mark.parametrize("argument", ["2,4", "zebra"])
-def test_a_config_refuses_other_arguments(argument):
-  with pytest.raises(InputError):
-    trecqa_m2snet.get_config(argument)

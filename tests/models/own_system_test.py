@@ -18,7 +18,6 @@ from as2jax.experiments import compare_runs
 from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
-from as2jax.training import loop
 from as2jax.training.build import load
 
 GUIDE = pathlib.Path(__file__).parents[2] / "as2jax/models/README.md"
@@ -83,26 +82,6 @@ def test_it_trains_with_its_loss_and_its_input(trained, config):
   assert "mean" in kept.read_text()
 
 
-@pytest.mark.slow
-def test_it_goes_on_where_it_was_stopped(trained, config, tmp_path, monkeypatch):
-  add, run = loop.StepLog.add, tmp_path / "mine"
-
-  def stop(self, step, *rest):
-    if step > 3:
-      raise KeyboardInterrupt
-    add(self, step, *rest)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(loop.StepLog, "add", stop)
-    with pytest.raises(KeyboardInterrupt):
-      modes.run(config(), str(run))
-  modes.run(config(), str(run))
-  one, other = tiny.best_parameters(trained), tiny.best_parameters(run)
-  for path, values in one.items():
-    np.testing.assert_array_equal(values, other[path], path)
-  assert results(run)["metrics"] == results(trained)["metrics"]
-
-
 def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
   modes.run(config(mode="evaluate"), str(trained))
   again, before = results(trained, "evaluation.json")["metrics"], results(trained)["metrics"]
@@ -112,15 +91,6 @@ def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
   modes.run(config(mode="predict", predict__input=str(asked)), str(trained))
   lines = (trained / "predictions.tsv").read_text().splitlines()
   assert len(lines) == 3 and {line.split("\t")[2] for line in lines[1:]} == {"1", "2"}
-
-
-@pytest.mark.slow
-def test_it_is_sharded_over_two_devices(trained, config, tmp_path):
-  modes.run(config(sharding__fsdp=2), str(tmp_path / "sharded"))
-  for name in ("logistic", "gradient_norm"):
-    one, other = logged(trained, name), logged(tmp_path / "sharded", name)
-    np.testing.assert_allclose(other[0], one[0], rtol=1e-5)
-    np.testing.assert_allclose(other, one, rtol=0.02)  # rounding, through the steps of Adam
 
 
 def test_its_encoder_may_be_ones_own(config, tmp_path, module):

@@ -7,15 +7,9 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-import tiny_steps
 
 from as2jax.models import ranking_losses as losses
-from as2jax.models.losses import check
-from as2jax.runtime import sharding
-from as2jax.runtime.errors import InputError
-from as2jax.training.step import gradient_sums
 
 # Two shards of six examples: question numbers, labels (−1 unjudged), mask; one question per shard has
 # no positive, one has two, one a graded label.
@@ -289,33 +283,3 @@ def test_in_batch_gradients_are_finite_where_vectors_are_zero():
     for t in in_batch(losses.InBatchSoftmax(20.0, "cosine", True, 1e9), u).values()
   )
   assert np.isfinite(np.asarray(jax.grad(loss)(jnp.zeros((2, 5, 4))))).all()
-
-
-@pytest.mark.parametrize(
-  "make, message",
-  [
-    (lambda: losses.RankNet(1.0, "map"), "loss.weighting = 'map'"),
-    (lambda: losses.InBatchSoftmax(20.0, "l2", False, 1e9), "loss.similarity = 'l2'"),
-    (lambda: losses.Distillation(1.0, 0.0), "loss.temperature = 0.0"),
-  ],
-)
-def test_what_does_not_fit_is_refused(make, message):
-  with pytest.raises(InputError, match=message):
-    make()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("system", ["cassie", "cete", "cross_vae", "m2snet", "siamese"])
-def test_a_ranking_loss_moves_every_system_that_takes_it(system):
-  """What a system gives as scores carries the gradient to its parameters."""
-  case = tiny_steps.case(system)
-  model, loss = case.experiment.model, losses.FocalLoss(1.0, 2.0)
-  check(loss, model, case.config)
-  first = jax.tree.map(lambda x: x[0], case.batches[0])
-  state = case.experiment.fresh_state(first, (0,), optax.identity(), sharding.make_mesh())
-  state = jax.tree.map(lambda x: np.asarray(x)[0], state)
-  of_batch = lambda state, batch: gradient_sums(model, loss, state, batch, jax.random.key(0), 0.5)
-  gradient = jax.jit(of_batch)(state, case.batches[0])[2]
-  moved = [path for path, value in gradient.items() if np.any(np.asarray(value))]
-  assert any(path.startswith("encoder/") for path in moved) or system == "cete", moved
-  assert len(moved) > 2

@@ -3,7 +3,7 @@
 Two forms are published. A sequence classifier of transformers (`…ForSequenceClassification`) holds its
 head among the encoder's tensors. A modular `CrossEncoder` of sentence-transformers lists Transformer,
 Pooling, Dense, LayerNorm … in `modules.json`, and its last Dense gives `scores`. Both become the fields
-and parameters of `as2jax.models.reranker.Reranker`.
+and parameters of `as2jax.models.crossencoder.Reranker`.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 A folder lists its modules in `modules.json`: a transformer, a pooling of its token vectors, dense
 layers, a normalisation. `read` turns them into the fields and parameters of
-`as2jax.models.sentence_bert.SentenceBert`; `as2jax.encoders.checkpoints.published_folder` writes them.
+`as2jax.models.biencoder.SentenceBert`; `as2jax.encoders.checkpoints.published_folder` writes them.
 """
 
 import dataclasses
