@@ -1,7 +1,12 @@
 """What is done with finished runs: rank, compare, explain, export, index, search, serve."""
 
+import contextlib
+import itertools
+import os
+import shutil
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -55,13 +60,12 @@ def rank(
   form: output.Form = "auto",
 ) -> None:
   """Ranks the candidates of each question. Other columns of the file are carried through."""
-  from as2jax.commands import ranked_files
   from as2jax.data import tables
 
   if target:
     tables.check_target(target, source=file)
   process.quiet_libraries()
-  with ranked_files.opened(file) as path:
+  with _input_file(file) as path:
     from as2jax.inference.open import rank_file
 
     which = "best" if seed is None else seed
@@ -70,7 +74,35 @@ def rank(
     tables.write(target, rows)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
   else:
-    output.emit(form, rows, lambda: ranked_files.text(rows))
+    output.emit(form, rows, lambda: _ranked_text(rows))
+
+
+@contextlib.contextmanager
+def _input_file(file: str) -> Iterator[str]:
+  """Yields the path of a file, or of a copy of standard input where it is `-`."""
+  if file != "-":
+    yield file
+    return
+  if sys.stdin.isatty():
+    raise InputError(
+      "name a file of questions with candidates, or pipe one in: as2jax rank RUN FILE"
+    )
+  with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "standard input")
+    with open(path, "wb") as copy:
+      shutil.copyfileobj(sys.stdin.buffer, copy)
+    yield path
+
+
+def _ranked_text(rows: Sequence[Mapping[str, Any]]) -> str:
+  """The rows for a terminal: each question, and its candidates as they rank."""
+  lines = []
+  for _, its in itertools.groupby(rows, lambda row: row["question_id"]):
+    for row in its:
+      if row["rank"] == 1:
+        lines += ["", " ".join(row["question"].split())]
+      lines.append(f"{row['rank']:4d}  {row['score']:8.4f}  {' '.join(row['candidate'].split())}")
+  return "\n".join(lines[1:])
 
 
 @shown(
@@ -229,8 +261,6 @@ def check_filter(name: str | None) -> None:
 
 def opened(run: str) -> Any:
   """The config of the run in a folder."""
-  import os
-
   from as2jax.config import jobs
 
   if "://" not in run and not os.path.isfile(os.path.join(run, "config.json")):

@@ -23,15 +23,10 @@ FILTERS = ("official", "clean", *KEEPS)  # which questions; the first two as a d
 Split = TypeVar("Split")
 
 
-def _gathered() -> dict[str, Spec]:
-  specs: dict[str, Spec] = {}
-  for name in READERS:
-    for spec in importlib.import_module(f"as2jax.data.readers.{name}").SPECS:
-      specs[spec.name] = spec
-  return specs
-
-
-SPECS: dict[str, Spec] = _gathered()
+SPECS: dict[str, Spec] = {}
+for reader in READERS:
+  for spec in importlib.import_module(f"as2jax.data.readers.{reader}").SPECS:
+    SPECS[spec.name] = spec
 
 
 class Splits(Mapping[str, Split], Generic[Split]):

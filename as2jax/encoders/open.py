@@ -181,7 +181,8 @@ def _in_folder(
     )
   config = folders.config_file(folder)
   _keep(_encoder_folder(workdir), config.name, config.read_text())
-  pretrained.check_vocabulary(tokenizer, folder)
+  if not absent:
+    pretrained.check_vocabulary(tokenizer, folder)
   settings = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in settings}
   name = section["name"] if own else family.name

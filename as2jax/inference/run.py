@@ -25,7 +25,7 @@ from as2jax.runtime import cpu_compiler, devices, processes, registry, sharding
 from as2jax.runtime.devices import use_compile_cache
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
-from as2jax.training import loop, record
+from as2jax.training import record
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import best_step, group_folder, read_best
 
@@ -276,7 +276,7 @@ class Run:
   def _variables(self, seed: int) -> dict[str, Any]:
     """Reads the best checkpoint of a seed: `{"params": …, …}`, host arrays `[1, …]`."""
     devices.backend()  # which may be absent: said before anything is read
-    seeds = next(group for group in loop.seed_groups(self.config) if seed in group)
+    seeds = self.seeds if self.config.seeds_parallel else (seed,)  # those that trained together
     folder = group_folder(self.folder, self.seeds, seeds)
     step = best_step(folder)
     record.check_best(self.folder, folder, step)

@@ -90,7 +90,8 @@ class Components:
     """
     texts = tuple(self.config.data.prompts) or self.source.prompts
     prompts = Prompts(*texts)
-    prompts.check(self.source.tokenizer, self.config.data.max_length, self.inputs)
+    if any(texts):
+      prompts.check(self.source.tokenizer, self.config.data.max_length, self.inputs)
     return prompts
 
   @property
@@ -182,7 +183,8 @@ class Components:
       cache=cache,
       words=any(entry.needs_words for entry in inputs),
     )
-    log.log(logging.INFO if cached else logging.DEBUG, "%s: %s", layout, built.report())
+    if cached:
+      log.info("%s: %s", layout, built.report())
     tables = Tables(built, table, tokenizer)
     columns = {}
     for entry in inputs:
@@ -361,7 +363,8 @@ def load(
   if config.mode == "train":
     teacher_scores.check_unused(config, inputs)
     check_accumulation(config, model, loss)
-  if all(entry.name != FirstStageRanking.name for entry in inputs):
+  ranks_again = any(entry.name == FirstStageRanking.name for entry in inputs)
+  if config.mode != "predict" and not ranks_again:
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None
   return Components(
@@ -401,7 +404,7 @@ def with_length(config: Any, source: "Source") -> Any:
 
 
 def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
-  """The model over the encoder of `source`, and its loss.
+  """The model over the encoder of `source`, and its loss (None in mode `predict`).
 
   Raises:
     InputError: a model or a loss that is not there, or a loss that cannot read the model's outputs.
@@ -411,6 +414,8 @@ def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
   if has_encoder(config.model):
     offered["encoder"] = source.module
   model = registry.build(registry.MODELS, config.model, "model", **offered)
+  if config.mode == "predict":
+    return model, None
   loss = registry.build(registry.LOSSES, config.loss, "loss")
   losses.check(loss, model, config)
   return model, loss

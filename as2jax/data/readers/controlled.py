@@ -5,6 +5,7 @@ Words are made up, so that no pretraining knows them, and every text is drawn an
 independent of what simpler systems see; the functions below say why.
 """
 
+import functools
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -184,18 +185,15 @@ def generate(task: str, split: str, count: int, seed: int) -> Iterator[Question]
         yield Question(f"{split}-{len(texts)}", text, tuple(candidates))
 
 
-def _reader(task: str) -> Callable[[epath.PathLike, str], Iterator[Question]]:
-  def read(path: epath.PathLike, split: str) -> Iterator[Question]:
-    recipe = json.loads(epath.Path(path).read_text())
-    return generate(task, split, recipe[task][split], recipe["seed"])
-
-  return read
+def _read(task: str, path: epath.PathLike, split: str) -> Iterator[Question]:
+  recipe = json.loads(epath.Path(path).read_text())
+  return generate(task, split, recipe[task][split], recipe["seed"])
 
 
 SPECS = tuple(
   Spec(
     name=task,
-    reader=_reader(task),
+    reader=functools.partial(_read, task),
     by_split=True,
     version="1.0.0",
     files={split: (RECIPE,) for split in ("train", "dev", "test")},

@@ -314,9 +314,8 @@ def write_built(files: Sequence[str], folder: epath.PathLike, **settings: int) -
   return sizes
 
 
-def _blocks(pairs: int) -> dict[str, Counts]:
-  return {"all": Counts(pairs // BLOCK, pairs, pairs // BLOCK)}
-
+# Pairs of each split: a right one and four others a question.
+PAIRS = {"train": 253440, "dev": 31680, "test": 31680}
 
 # CETE's Table 2 gives these pairs; it counts distinct question texts (50,112, 6,289 and 6,283), of
 # which there are fewer than blocks.
@@ -327,7 +326,7 @@ YAHOOCQA = Spec(
   files={split: (f"{split}.tsv",) for split in ("train", "dev", "test")},
   folders=("yahoocqa",),
   clean="answerable",
-  published={"train": _blocks(253440), "dev": _blocks(31680), "test": _blocks(31680)},
+  published={s: {"all": Counts(n // BLOCK, n, n // BLOCK)} for s, n in PAIRS.items()},
   citation="Tay, Phan, Luu and Hui: Learning to Rank Question Answer Pairs with Holographic Dual "
   "LSTM Architecture (SIGIR 2017), from Yahoo! Answers Manner Questions",
 )
