@@ -1,5 +1,7 @@
 """The card of a data set: its statistics, and its counts against the published ones."""
 
+import dataclasses
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +18,24 @@ from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 
-VERDICTS = ("differs", "documented", "match")  # the worst first
+VERDICTS = {
+  "differs": "DIFFERS",
+  "documented": "documented",
+  "match": "ok",
+  "": "",
+}  # the worst first
 LENGTHS = ("candidates", "answers", "question_words", "candidate_words")
-SHOWN = {"match": "ok", "documented": "as documented", "differs": "DIFFERS", "": "none published"}
+SAID = {
+  "match": "counts agree with the published ones",
+  "documented": "counts are not the published ones, as documented: ",
+  "differs": "COUNTS DIFFER from the published ones",
+  "": "no counts are published",
+}
+CONTENTS = {
+  "official": "SHA-256 of the official files",
+  "other": "NOT the SHA-256 of the official files (converted, or damaged)",
+  "unknown": "no official SHA-256 is known; only counts were compared",
+}
 
 
 def data_card(dataset: Dataset) -> dict[str, Any]:
@@ -88,34 +105,28 @@ def _worst(verdicts: Iterable[str]) -> str:
 
 def text_of(card: Mapping) -> str:
   """Format the statistics of `data_card` for a terminal."""
-  text = [f"{card['name']} from {card['source']}", "", *count_table(card), ""]
   rows = [("split", "positive", "duplicates", "quantiles", *(f"{q:g}" for q in QUANTILES))]
-  for split, of_split in card["splits"].items():
-    share = of_split["positive_share"]
-    first = (split, "" if share is None else f"{share:.2%}", str(of_split["duplicate_pairs"]))
+  for split, its in card["splits"].items():
+    share = "" if its["positive_share"] is None else f"{its['positive_share']:.2%}"
+    first = (split, share, its["duplicate_pairs"])
     for name in LENGTHS:
-      if name in of_split:
-        values = [f"{value:g}" for value in of_split[name].values()] or [""] * len(QUANTILES)
+      if name in its:
+        values = [f"{value:g}" for value in its[name].values()]
         rows.append((*first, name.replace("_", " "), *values))
         first = ("", "", "")
-  text += _aligned(rows, "<>><" + ">" * len(QUANTILES))
-  shared = ", ".join(f"{pair} {number}" for pair, number in card["overlap"].items())
-  text += ["", f"questions in two splits: {shared}"] if shared else [""]
+  text = [f"{card['name']} from {card['source']}", "", count_table(card), "", _aligned(rows)]
+  if shared := [f"{pair} {number}" for pair, number in card["overlap"].items()]:
+    text += ["", f"questions in two splits: {', '.join(shared)}"]
   text += contradictions(card)
   text += [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
-  text += [
-    f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in card["splits"].items()
-  ]
-  text += contents(card)
-  text += [f"note: {card['note']}"] if card.get("note") else []
-  text.append(
-    {
-      "match": "counts agree with the published ones",
-      "documented": f"counts are not the published ones, as documented: {card['why']}",
-      "differs": "COUNTS DIFFER from the published ones",
-      "": "no counts are published",
-    }[card["verdict"]]
-  )
+  for split, its in card["splits"].items():
+    text.append(f"fingerprint {split} {its['fingerprint']}")
+  for content, meaning in CONTENTS.items():
+    if splits := [name for name, its in card["splits"].items() if its["content"] == content]:
+      text.append(f"content of {', '.join(splits)}: {meaning}")
+  if card.get("note"):
+    text.append(f"note: {card['note']}")
+  text.append(SAID[card["verdict"]] + card["why"])
   return "\n".join(text)
 
 
@@ -143,51 +154,39 @@ def shared_with_training(card: Mapping) -> list[str]:
   return lines
 
 
-def contents(card: Mapping) -> list[str]:
-  """What the content of the files was compared with: one line for each answer."""
-  words = {
-    "official": "SHA-256 of the official files",
-    "other": "NOT the SHA-256 of the official files (converted, or damaged)",
-    "unknown": "no official SHA-256 is known; only counts were compared",
-  }
-  lines = []
-  for content, meaning in words.items():
-    splits = [name for name, its in card["splits"].items() if its["content"] == content]
-    if splits:
-      lines.append(f"content of {', '.join(splits)}: {meaning}")
-  return lines
-
-
-def count_table(card: Mapping) -> list[str]:
-  """The counts of every split and question_filter against the published ones."""
-  first = next(iter(card["splits"].values()))["question_filters"]
-  names = tuple(next(iter(first.values())))
-  rows = [("split", "question_filter", *names, "published", "")]
-  shown = {"": "", "match": "ok", "documented": "documented", "differs": "DIFFERS"}
-  for split, of_split in card["splits"].items():
-    for question_filter, numbers in of_split["question_filters"].items():
-      official = of_split["published"].get(question_filter)
-      stated = "/".join("–" if n is None else str(n) for n in official.values()) if official else ""
-      verdict = shown[of_split["verdicts"].get(question_filter, "")]
+def count_table(card: Mapping) -> str:
+  """Format the counts of every split and question filter against the published ones."""
+  rows: list[tuple] = []
+  for split, its in card["splits"].items():
+    for question_filter, numbers in its["question_filters"].items():
+      rows = rows or [("split", "question_filter", *numbers, "published", "")]
+      official = its["published"].get(question_filter, {}).values()
+      stated = "/".join("–" if number is None else str(number) for number in official)
+      verdict = VERDICTS[its["verdicts"].get(question_filter, "")]
       if question_filter == "clean":
         question_filter += f" (= {card['clean']})"
-      rows.append((split, question_filter, *map(str, numbers.values()), stated, verdict))
-  return _aligned(rows, "<<" + ">" * len(names) + "<<")
+      rows.append((split, question_filter, *numbers.values(), stated, verdict))
+  return _aligned(rows)
 
 
-def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  return [
-    "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)).rstrip()
-    for row in rows
-  ]
+def _aligned(rows: Sequence[Sequence]) -> str:
+  """Align rows of cells: texts on the left, numbers on the right."""
+  columns = list(itertools.zip_longest(*rows, fillvalue=""))
+  widths = [max(len(str(cell)) for cell in column) for column in columns]
+  lines = []
+  for row in rows:
+    cells = [f"{cell:{width}}" for cell, width in zip(row, widths)]
+    lines.append("  ".join(cells).rstrip())
+  return "\n".join(lines)
 
 
 def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
-  """Prints the card of one data set, or of `all`; the exit status: 0, 1 (counts differ) or 2.
+  """Print the card of one data set, or of `all`; the exit status: 0, 1 (counts differ) or 2.
 
   Args:
+    name: of a data set, or `all`.
     options: of `dataset.load_any`.
+    as_json: whether JSON is printed.
 
   Raises:
     InputError: files that are absent or wrong.
@@ -203,12 +202,13 @@ def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
 def check_files(
   paths: Sequence[str], columns: str = "", *, drop: bool = False, as_json: bool = False
 ) -> int:
-  """Prints the card of a person's own files: one data set, each file a split.
+  """Print the card of a user's own files: one data set, each file a split.
 
   Args:
     paths: of the files; each split is called as its file, without what follows the first dot.
     columns: `question=query,…`, where the columns have none of the common names.
     drop: whether rows without text and repeated ones are left out before they are counted.
+    as_json: whether JSON is printed.
 
   Returns:
     0, or 1 where rows have no text, with which no run would begin.
@@ -217,45 +217,34 @@ def check_files(
     InputError: a file that is wrong otherwise.
 
   """
-  data, read = datasets.own_files(_by_name(paths), columns=columns, drop=drop)
-  card = data_card(data)
-  for split, own in read.items():
-    card["splits"][split]["rows"] = {
-      "read": own.problems.rows,
-      **{
-        kind: list(getattr(own.problems, kind)) for kind in ("empty", "repeated", "contradictory")
-      },
-    }
-    card["splits"][split]["labelled"] = own.labelled
-  if as_json:
-    print(json.dumps(card, ensure_ascii=False))
-  else:
-    told = [f"{split}: {own.problems}" for split, own in read.items() if str(own.problems)]
-    told += [
-      f"{split} has no labels: it can be ranked alone"
-      for split, own in read.items()
-      if not own.labelled
-    ]
-    advice = "the rows without text are left out here: mend them, or use --drop"
-    empty = any(own.problems.empty for own in read.values()) and not drop
-    print("\n".join([text_of(card), *told, *[advice] * empty]))
-  return int(not drop and any(own.problems.empty for own in read.values()))
-
-
-def _by_name(paths: Sequence[str]) -> dict[str, str]:
-  named_paths: dict[str, str] = {}
+  sources: dict[str, str] = {}
   for path in paths:
     name = epath.Path(path).name.partition(".")[0]
-    if name in named_paths:
-      name = path
-    if name in named_paths:
+    name = path if name in sources else name
+    if name in sources:
       raise InputError(f"{path} is given twice")
-    named_paths[name] = path
-  return named_paths
+    sources[name] = path
+  data, read = datasets.own_files(sources, columns=columns, drop=drop)
+  card = data_card(data)
+  told, empty = [], False
+  for split, own in read.items():
+    problems = dataclasses.asdict(own.problems)
+    del problems["place"]
+    card["splits"][split] |= {"rows": {"read": problems.pop("rows"), **problems}}
+    card["splits"][split] |= {"labelled": own.labelled}
+    empty = empty or bool(own.problems.empty and not drop)
+    if str(own.problems):
+      told.append(f"{split}: {own.problems}")
+    if not own.labelled:
+      told.append(f"{split} has no labels: it can be ranked alone")
+  if empty:
+    told.append("the rows without text are left out here: mend them, or use --drop")
+  print(json.dumps(card, ensure_ascii=False) if as_json else "\n".join([text_of(card), *told]))
+  return int(empty)
 
 
 def convert(source: str, target: str, columns: str = "", *, drop: bool = False) -> str:
-  """Writes the rows of a person's file, or of a split `NAME:SPLIT`, in the form of another.
+  """Write the rows of a user's file, or of a split `NAME:SPLIT`, in the form of another.
 
   Returns:
     What was written, in words.
@@ -279,10 +268,10 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
 
 
 def check_all(options: dict[str, Any], *, as_json: bool) -> int:
-  """The counts of every dataset that is there; nothing is downloaded.
+  """Print the counts of every data set that is there; nothing is downloaded.
 
   Returns:
-    2 if a file that is there is wrong, else 1 if counts differ, else 0. An absent dataset is none
+    2 if a file that is there is wrong, else 1 if counts differ, else 0. An absent data set is none
     of these.
 
   """
@@ -290,33 +279,24 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"
   for name, spec in SPECS.items():
     try:
-      if not located(spec, root, downloads / name):
+      if located(spec, root, downloads / name):
+        cards[name] = data_card(datasets.load_any(name, **options | {"download": False}))
+      else:
         absent[name] = lacking(spec, root, downloads / name)
-        continue
-      cards[name] = data_card(datasets.load_any(name, **options | {"download": False}))
     except InputError as error:
       wrong.append(f"{name}: {error}")
-      continue
-    if not as_json:
-      entry = cards[name]
-      print(
-        "\n".join(
-          [
-            f"{name}: {SHOWN[entry['verdict']]} ({entry['source']})",
-            *count_table(entry),
-            *([entry["why"]] if entry["why"] else []),
-            *(f"no {', '.join(files)} ({split})" for split, files in entry["missing"].items()),
-            "",
-          ]
-        )
-      )
+  differ = [name for name, card in cards.items() if card["verdict"] == "differs"]
   if as_json:
     print(json.dumps({"found": cards, "absent": absent}))
   else:
-    differ = [name for name, entry in cards.items() if entry["verdict"] == "differs"]
+    for name, card in cards.items():
+      said = VERDICTS[card["verdict"]] or "none published"
+      print(f"{name}: {said} ({card['source']})\n{count_table(card)}\n{card['why']}")
+      for split, files in card["missing"].items():
+        print(f"no {', '.join(files)} ({split})")
     print(f"{len(cards)} checked" + (f", counts differ: {', '.join(differ)}" if differ else ""))
     for name, missing in absent.items():
       print(f"absent: {name} (no {', '.join(missing)})")
   for message in wrong:
     print(message, file=sys.stderr)
-  return 2 if wrong else int(any(entry["verdict"] == "differs" for entry in cards.values()))
+  return 2 if wrong else int(bool(differ))

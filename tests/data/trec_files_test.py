@@ -104,14 +104,11 @@ def test_per_question_scores_come_back_exactly(tmp_path):
     ({"candidate_ids": [["a", "a"]]}, r"'a' occurs twice"),
     ({"candidate_ids": [["a"]]}, r"has 1 candidate ids, but 2 values"),
     ({"question_ids": ["q1", "q2"]}, r"2 question ids, 1 lists"),
-    (
-      {"question_ids": ["q1", "q1"], "candidate_ids": [["a", "b"]] * 2, "scores": [[1, 2]] * 2},
-      r"'q1' occurs twice",
-    ),
+    ({"question_ids": ["q1", "q1"], "candidate_ids": [["a", "b"]] * 2, "scores": [[1, 2]] * 2}, r"'q1' occurs twice"),
     ({"scores": [[0.5, np.nan]]}, r"question 'q1' has a NaN score"),
     ({"tag": "two words"}, r"tag 'two words'"),
   ],
-)
+)  # fmt: skip
 def test_what_cannot_be_written_is_refused(tmp_path, change, message):
   arguments = {
     "question_ids": ["q1"],

@@ -9,14 +9,10 @@ from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
 
 TRAIN = (
-  Question(
-    "Q1",
-    "Who is the cat?",
-    (Candidate("a", "The cat sat on the mat.", 1), Candidate("b", "It sat.", 0)),
-  ),
+  Question("Q1", "Who is the cat?", (Candidate("a", "The cat sat on the mat.", 1), Candidate("b", "It sat.", 0))),
   Question("Q2", "Who is the cat?", (Candidate("a", "The cat sat on the mat.", 0),)),
   Question("Q3", "Cat, cat, cat!", ()),
-)
+)  # fmt: skip
 
 
 FITTED = DocumentFrequency().fit(TRAIN)

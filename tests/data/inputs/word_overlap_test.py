@@ -16,17 +16,9 @@ from as2jax.models import lexical
 from as2jax.runtime.errors import InputError
 
 TRAIN = (
-  Question(
-    "Q1",
-    "Who ate the fish ?",
-    (Candidate("a", "The cat ate the fish .", 1), Candidate("b", "A dog ran .", 0)),
-  ),
-  Question(
-    "Q2",
-    "Who ran ?",
-    (Candidate("a", "A dog ran .", 1), Candidate("b", "the end", 0), Candidate("c", "?!", 0)),
-  ),
-)
+  Question("Q1", "Who ate the fish ?", (Candidate("a", "The cat ate the fish .", 1), Candidate("b", "A dog ran .", 0))),
+  Question("Q2", "Who ran ?", (Candidate("a", "A dog ran .", 1), Candidate("b", "the end", 0), Candidate("c", "?!", 0))),
+)  # fmt: skip
 
 
 OVERLAP = word_overlap.WordOverlap()

@@ -74,14 +74,10 @@ def test_commas_and_quotes(tmp_path):
 BROKEN_CSV = {
   "cut off": (commas()[:-12], 4, "columns in"),
   "not closed": (commas().replace(b",Ben", b',"Ben', 1), 2, "not a line of CSV (unexpected end"),
-  "marks inside": (
-    commas([{"question": "q", "sentence": "s", "label": 1}]).replace(b",s,", b',"s" t,'),
-    2,
-    "not a line of CSV",
-  ),
+  "marks inside": (commas([{"question": "q", "sentence": "s", "label": 1}]).replace(b",s,", b',"s" t,'), 2, "not a line of CSV"),
   "empty line": (commas() + b"\n" + commas().splitlines(True)[-1], 5, "0 columns in"),
   "tabs": (columns(), 1, "is not a known field"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("data, line, words", BROKEN_CSV.values(), ids=BROKEN_CSV)

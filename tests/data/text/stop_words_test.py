@@ -18,13 +18,10 @@ def test_they_are_forms_of_the_word_splitter():
   "text, kept",
   [
     ("Don\u2019t they know who won the 1998 cup?", ["know", "1998", "cup"]),
-    (
-      "did n't the dog 's owner -- `` Ms. O'Hara '' -- call ?",
-      ["dog", "owner", "ms", "o'hara", "call"],
-    ),
+    ("did n't the dog 's owner -- `` Ms. O'Hara '' -- call ?", ["dog", "owner", "ms", "o'hara", "call"]),
     ("caf\u00e9 \u2014 \u65e5\u672c, it's $5", ["caf\u00e9", "\u65e5\u672c", "5"]),
   ],
-)
+)  # fmt: skip
 def test_what_is_kept(text, kept):
   assert [form for form, _, _ in words(text) if is_kept(form)] == kept
 

@@ -264,16 +264,13 @@ def test_broken_text_is_named(tiny):
     ({"tokenizer.json": b"\xff\xfe"}, "tokenizer.json is not a tokeniser"),
     ({"vocab.txt": b"[UNK]\n[CLS]\nice\n"}, r"vocab.txt: .* 3 entries lacks \[SEP\]"),
     ({"vocab.txt": b"ice", "tokenizer_config.json": b"{"}, "config.json: not JSON"),
-    (
-      {"vocab.txt": b"ice", "tokenizer_config.json": b'{"truncation_side": "left"}'},
-      "config.json: truncation_side is 'left'",
-    ),
+    ({"vocab.txt": b"ice", "tokenizer_config.json": b'{"truncation_side": "left"}'}, "config.json: truncation_side is 'left'"),
     ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
     ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
     ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .Error parsing message"),
     ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .Error parsing message"),
   ],
-)
+)  # fmt: skip
 def test_unfit_files_are_named(tmp_path, files, pattern):
   for name, data in files.items():
     (tmp_path / name).write_bytes(data)
