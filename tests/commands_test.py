@@ -97,6 +97,11 @@ def test_each_verb_has_examples(verb, capsys):
     (["train", "wikiqa_triplte", "-o", "x"], ["did you mean wikiqa_triplet?"]),
     (["train", "wikiqa_triplet", "-o", "x", "--zebra"], ["--zebra", "as2jax train --help"]),
     (["lab", "compile", "x", "--config.encoder.unroll=1"], ["as --set encoder.unroll=VALUE"]),
+    (["train", "wikiqa_triplet", "-o", "x", "--set", "epochs"], ["--set epochs: give KEY=VALUE"]),
+    (
+      ["train", "wikiqa_triplet", "-o", "x", "--set", "epochs=1,2"],
+      ["lab sweep --grid epochs=1,2"],
+    ),
     (["train", "--recipe=triplet", "-o", "x"], ["--train=FILE"]),
     (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of fast, accurate"]),
     (["rank", ".", "x.csv"], ["x.csv does not exist"]),
@@ -149,48 +154,6 @@ def resolved(*settings, job="wikiqa_triplet:sample", **options):
   return train.resolve(job, "runs/x", list(settings), **arguments)[0]
 
 
-@pytest.mark.parametrize(
-  "setting, value",
-  [
-    ("epochs=2", 2),
-    ("optimizer.rate=1e-3", 1e-3),
-    ("optimizer.rate=1", 1.0),
-    ("batch.packed=no", False),
-    ("data.train=123", "123"),
-    ("evaluation.splits=dev,test", ("dev", "test")),
-    ("evaluation.splits=dev", ("dev",)),
-    ("batch.row_lengths=(64, 128)", (64, 128)),
-    ("optimizer.lr_multipliers=()", ()),
-    ("encoder.hidden_dropout=0", 0.0),
-    ("encoder.precision=highest", "highest"),
-  ],
-)
-def test_set_gives_one_typed_value(setting, value):
-  config = resolved(setting)
-  for name in setting.partition("=")[0].split("."):
-    config = config[name]
-  assert config == value and type(config) is type(value)
-
-
-@pytest.mark.parametrize(
-  "setting, parts",
-  [
-    ("epochs", ["give KEY=VALUE"]),
-    ("optimizer.rat=1", ["'rat'", "did you mean 'rate'?"]),
-    ("epochs=many", ["of type int, now 3", "of that type"]),
-    ("epochs=1.5", ["of type int"]),
-    ("epochs=1,2", ["one value", "as2jax lab sweep --grid epochs=1,2"]),
-    ("batch.packed=maybe", ["of type bool"]),
-    ("optimizer=adam", ["a section", "rate"]),
-  ],
-)
-def test_a_wrong_setting_says_what_would_be_right(setting, parts):
-  with pytest.raises(InputError) as caught:
-    resolved(setting)
-  for part in ("--set", *parts):
-    assert part in str(caught.value), caught.value
-
-
 def test_seeds_are_a_number_or_a_list():
   assert resolved(seeds="3").seeds == (0, 1, 2)
   assert resolved(seeds="0,4").seeds == (0, 4) and resolved(seeds="4,").seeds == (4,)
@@ -207,11 +170,6 @@ def test_own_files_take_the_place_of_a_jobs_data():
   assert (data.holdout, config.evaluation.splits) == (0.0, ("dev",))
   alone = resolved(job="", recipe="crossencoder", files={"train": "a.tsv", "test": "c.tsv"})
   assert alone.data.holdout == 0.1 and alone.evaluation.splits == ("heldout", "test")
-  for system in ("cassie", "loct"):  # which hold out a tenth of WikiQA
-    context = resolved(job="", recipe=f"{system}:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
-    assert (context.data.holdout, context.evaluation.splits) == (0.0, ("dev",))
-    context = resolved(job="", recipe=f"{system}:minilm", files={"train": "a.tsv", "test": "c.tsv"})
-    assert (context.data.holdout, context.evaluation.splits) == (0.1, ("heldout", "test"))
   files = {"train": "a.tsv", "dev": "b.tsv"}
   asked = resolved("data.holdout=0.2", job="", recipe="cassie", files=files)
   assert asked.data.holdout == 0.2
@@ -227,12 +185,6 @@ def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
     without = ", or evaluate package:.*: as2jax evaluate package:" * (recipe == "mean:minilm")
     with pytest.raises(InputError, match=told + (without or "$")):
       resolved(job="", recipe=recipe, files={"test": "c.tsv"})
-
-
-def test_a_runs_folder_stands_for_its_config(finished_run):
-  run = str(finished_run("bm25"))
-  config, folder = train.resolve(run, "", [], "", "", {})
-  assert folder == run and config.model.name == "bm25"
 
 
 def test_rank_prints_or_writes_every_candidate(finished_run, questions, tmp_path, capsys):
@@ -261,34 +213,6 @@ def test_rank_reads_standard_input(finished_run, questions, tmp_path):
     done = command("rank", run, cwd=tmp_path, stdin=file)
   assert done.returncode == 0, done.stderr
   assert len(done.stdout.splitlines()) == 3
-
-
-def test_a_reader_that_ends_early_is_told_nothing():
-  process = subprocess.Popen(
-    [sys.executable, "-m", "as2jax", "list", "keys"],
-    cwd=ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-  )
-  process.stdout.close()
-  assert process.stderr.read() == b"" and process.wait() == 1
-  process.stderr.close()
-
-
-@pytest.mark.slow
-def test_train_and_evaluate_print_the_metrics_as_json_lines(finished_run, tmp_path):
-  run = tmp_path / "run"
-  done = command("train", "wikiqa_baseline:word_overlap,sample", "-o", "run", cwd=tmp_path)
-  assert done.returncode == 0, done.stderr
-  metrics = {row["metric"]: row for row in map(json.loads, done.stdout.splitlines())}
-  stored = json.loads((run / "results.json").read_text())["metrics"]
-  assert metrics["map[sample-clean/test]"]["mean"] == stored["map[sample-clean/test]"]["mean"]
-  again = command("train", "run", "--format=text", cwd=tmp_path)
-  assert again.returncode == 0 and "test (sample-clean): MAP " in again.stdout
-  done = command("evaluate", "run", "--splits=test", cwd=tmp_path)
-  assert done.returncode == 0, done.stderr
-  rows = list(map(json.loads, done.stdout.splitlines()))
-  assert {row["metric"].split("/")[-1] for row in rows} == {"test]"}
 
 
 def test_compare_prints_rows(finished_run, capsys):
@@ -399,11 +323,3 @@ def test_messages_name_the_options_of_the_command(
   assert app.run(["train", copy]) == 0
   assert f"{copy} is finished: these are its results. To run again, give another fo" in caplog.text
   assert "--workdir" not in caplog.text
-
-
-def test_columns_and_drop_reach_the_config():
-  options = {"job": "", "recipe": "bm25", "files": {"train": "", "test": "c.csv"}}
-  config = resolved(**options, columns="question=ask", drop=True)
-  data = config.data
-  assert (data.columns, data.drop, data.holdout) == ("question=ask", True, 0.0)
-  assert config.evaluation.splits == ("test",)

@@ -1,20 +1,16 @@
 """The `as2jax` command on files of a person's own, whose columns have other names."""
 
 import csv
-import datetime
 import io
 import json
 import pathlib
-import shutil
 
 import pytest
 
 from as2jax.commands import app, documents, use
 from as2jax.config import jobs
 from as2jax.data import user_files
-from as2jax.data.dataset import load as load_data
 from as2jax.inference import apply
-from as2jax.inference.open import rank_file
 from as2jax.runtime.errors import InputError
 
 OWN = [
@@ -53,18 +49,6 @@ def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, c
   capsys.readouterr()
 
 
-def test_a_column_of_dates_is_printed_as_it_is_written(finished_run, tmp_path, capsys):
-  pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-  from pyarrow import parquet
-
-  rows = [{"question": "who", "candidate": "I", "day": datetime.date(2020, 1, 2)}]
-  parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "asked.parquet")
-  told = ["rank", str(finished_run("bm25")), str(tmp_path / "asked.parquet")]
-  assert app.run(told) == 0
-  (row,) = map(json.loads, capsys.readouterr().out.splitlines())
-  assert row["day"] == "2020-01-02"
-
-
 def test_the_prompt_of_search_stays_out_of_what_is_redirected(monkeypatch, capsys):
   typed = io.StringIO("who sat\n")
   typed.isatty = lambda: True
@@ -82,15 +66,6 @@ def test_options_that_could_change_nothing_are_refused(finished_run, tmp_path, c
   ranked = f"{run}/eval/test/run.trec"
   assert app.run(["evaluate", ranked, "--data=sample:test", "--rules=ptb"]) == 2
   assert "--rules=ptb: " in capsys.readouterr().err
-
-
-def test_settings_name_the_columns_of_a_file_that_is_evaluated(finished_run, own, tmp_path, capsys):
-  run = tmp_path / "run"
-  shutil.copytree(finished_run("bm25"), run)
-  columns = MAPPED.removeprefix("--columns=")
-  told = ["evaluate", str(run), f"--data={own}"]
-  assert app.run([*told, "--set", f"data.columns={columns}"]) == 0
-  assert app.run(told) == 2 and "question" in capsys.readouterr().err
 
 
 def test_own_files_have_a_card(own, capsys, tmp_path):
@@ -117,37 +92,6 @@ def test_own_files_have_a_card(own, capsys, tmp_path):
   ):
     assert part in text
   assert app.run([*arguments, "--drop"]) == 0
-
-
-def test_convert_writes_what_it_read(own, tmp_path, capsys):
-  first = user_files.read(own, labelled=True, columns=MAPPED.partition("=")[2])
-  for suffix in ("tsv", "csv", "jsonl"):
-    target = str(tmp_path / f"made.{suffix}")
-    assert app.run(["data", "convert", own, target, MAPPED]) == 0
-    converted = user_files.read(target, labelled=True)
-    assert converted.questions == first.questions and dict(converted.others) == dict(first.others)
-  assert app.run(["data", "convert", "sample:dev", target]) == 0
-  assert "left out" not in capsys.readouterr().out
-  assert app.run(["data", "convert", "sample:dev", target, "--drop"]) == 2
-  assert user_files.read_labelled(target)[3].text == load_data("sample").splits["dev"][3].text
-  objects = tmp_path / "objects.jsonl"
-  objects.write_text(
-    '{"question": "a", "candidates": ["b", "c"]}\n{"question": "d", "candidates": []}\n'
-  )
-  capsys.readouterr()
-  assert app.run(["data", "convert", str(objects), target]) == 0
-  counts = "(1 questions, 2 candidates; 1 questions without candidates are left out)"
-  assert counts in capsys.readouterr().out
-
-
-def test_rank_says_how_many_questions_have_no_candidates(finished_run, tmp_path, caplog):
-  path = tmp_path / "objects.jsonl"
-  path.write_text(
-    '{"question": "a", "candidates": ["b", "c"]}\n{"question": "d", "candidates": []}\n'
-  )
-  run = str(finished_run("bm25"))
-  assert len(rank_file(run, path)) == 2
-  assert "1 of 2 questions have no candidates, and are left out" in caplog.text
 
 
 def test_the_file_that_is_read_is_not_written(finished_run, own, tmp_path, capsys):
@@ -187,21 +131,6 @@ def test_a_table_of_documents(tmp_path, caplog):
   path.write_text("number,reply\n7,b\n8,c\n7,d\n")
   with pytest.raises(InputError, match="answers.csv:4: line 2 has the id '7', too"):
     documents.read(str(path), "text=reply,id=number", drop=True)
-
-
-@pytest.mark.parametrize(
-  "name, content", [("faq.xlsx", b"PK\x03\x04"), ("faq.xls", b"\xd0\xcf\x11\xe0\xa1")]
-)
-def test_a_spreadsheet_is_told_as_one(tmp_path, name, content):
-  (tmp_path / name).write_bytes(content)
-  with pytest.raises(InputError, match=f"{name}: this is a spreadsheet; save it as CSV"):
-    user_files.read_unlabelled(str(tmp_path / name))
-
-
-def test_text_with_a_spreadsheets_name_is_read(tmp_path):
-  (tmp_path / "faq.xlsx").write_text("question,candidate\nwho sat,the cat\n")
-  (question,) = user_files.read_unlabelled(str(tmp_path / "faq.xlsx"))
-  assert question.text == "who sat"
 
 
 def test_the_list_says_which_splits_are_here(tmp_path, capsys):

@@ -12,7 +12,6 @@ from as2jax.commands import app
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
 from as2jax.data.dataset import SPECS
-from as2jax.experiments.papers import plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("as2jax", "configs", "launch", "tests")
@@ -147,68 +146,6 @@ def test_configs_and_keys_exist(name, config):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_options_are_those_of_the_module(name):
-  """Each --option of a command stands in the source of the module it starts, or of flags.py."""
-  shared = (ROOT / "as2jax/main.py").read_text(encoding="utf-8")
-  for words in COMMANDS[name]:
-    module = module_of(words)
-    if not module or not module.startswith(("as2jax", "launch")):
-      continue
-    origin = ROOT / module.replace(".", "/")
-    origin = origin / "__main__.py" if origin.is_dir() else origin.with_suffix(".py")
-    source = origin.read_text(encoding="utf-8")
-    sources = [source, shared, *(p.read_text(encoding="utf-8") for p in _imported(source))]
-    for word in words[words.index(module) :]:
-      if option := re.match(r"--([a-z][a-z_-]*)(?:=|$)", word):
-        stated = re.compile(rf'"(--)?{option[1]}"')
-        assert any(map(stated.search, sources)), f"{name}: {module} has no option --{option[1]}"
-
-
-def _options(verb):
-  """Every option of a verb and of those below it."""
-  options = {o for parameter in verb.params for o in (*parameter.opts, *parameter.secondary_opts)}
-  return options.union(*map(_options, getattr(verb, "commands", {}).values()))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_options_in_the_text_exist(name):
-  """Each `--option` is one of a verb, or stands in the source of a launcher or of flags."""
-  known = _options(typer.main.get_command(app.app))
-  places = [*(ROOT / "launch").rglob("*.py"), *(ROOT / "launch").rglob("*.sh")]
-  places += [ROOT / "as2jax/main.py", ROOT / "as2jax/commands/sweep.py"]
-  sources = "".join(path.read_text(encoding="utf-8") for path in places)
-  for option in re.findall(r"`--([a-z][a-z-]*)", (ROOT / name).read_text(encoding="utf-8")):
-    stated = f"--{option}" in known or re.search(rf'--{option}\b|"{option}"', sources)
-    assert stated, f"{name}: there is no option --{option}"
-
-
-def _imported(source):
-  """Files of the modules of ours that `source` imports by name."""
-  for package, names in re.findall(
-    r"^from ((?:as2jax|launch)[\w.]*) import ([\w, ]+)", source, re.M
-  ):
-    for module in (package, *(f"{package}.{n.split()[0]}" for n in names.split(","))):
-      path = ROOT / (module.replace(".", "/") + ".py")
-      if path.is_file():
-        yield path
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_data_sets_and_tables_exist(name):
-  for words in COMMANDS[name]:
-    for word in words:
-      if data := re.match(r"--config\.data\.name=(\w*)", word):
-        value = data[1]
-        assert value in {*SPECS, "all", "files", "asnq_files"}, f"{name}: no data set {value}"
-    if words[:3] == ["as2jax", "data", "check"] and "." not in words[3]:
-      assert words[3] in {*SPECS, "all"}, f"{name}: no data set {words[3]}"
-    if words[:3] == ["as2jax", "lab", "paper"]:
-      for word in words[3:]:
-        if not word.startswith("-"):
-          assert plan.load(word).rows
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_links_lead_somewhere(name):
   path = ROOT / name
   for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
@@ -229,8 +166,8 @@ def test_paths_and_modules_in_the_text_exist(name):
 
 def test_the_root_readme_is_short():
   text = (ROOT / "README.md").read_text(encoding="utf-8")
-  assert len(text.splitlines()) <= 150
-  assert len(text.split()) <= 1500
+  assert len(text.splitlines()) <= 120
+  assert len(text.split()) <= 1100
 
 
 def test_the_root_readme_leads_to_every_other():
