@@ -5,6 +5,7 @@ A word names an encoder, a loss, a stage of training, a sampler or data. A job m
 
 import difflib
 from collections.abc import Callable, Collection
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -31,20 +32,38 @@ def sample(config: ConfigDict) -> None:
   config.checkpoint.steps = 20
 
 
-def minilm(config: ConfigDict) -> None:
-  """Read all-MiniLM-L6-v2, the small real encoder from the package index."""
-  config.encoder.pretrained = MINILM
+def _values(about: str, values: dict[str, Any]) -> Recipe:
+  """Return the recipe that sets values by dotted key; `about` is what lists say of it."""
 
-
-def _encoder(pretrained: str, about: str) -> Recipe:
   def recipe(config: ConfigDict) -> None:
-    config.encoder.pretrained = pretrained
+    config.update_from_flattened_dict(values)
 
   recipe.__doc__ = about
   return recipe
 
 
+def _encoder(pretrained: str, about: str) -> Recipe:
+  return _values(about, {"encoder.pretrained": pretrained})
+
+
+minilm = _encoder(MINILM, "Read all-MiniLM-L6-v2, the small real encoder from the package index.")
 roberta = _encoder("roberta-base", "Read RoBERTa-base in place of BERT-base.")
+transfer = _values(
+  "Train TANDA's first stage: a general ranker from a large data set.",
+  {"epochs": 2, "optimizer.rate": 2e-5},
+)
+adapt = _values(
+  "Train TANDA's second stage: go on from --config.warm_start.run with a small learning rate.",
+  {"warm_start.scope": "all", "epochs": 2, "optimizer.rate": 1e-6},
+)
+grouped = _values(
+  "Batch whole questions: each sentence is encoded once (labelled in the results).",
+  {"batch.sampler": "grouped", "batch.examples": 1024},
+)
+shared = _values(
+  "Batch questions with the same candidates together, so that these are encoded once.",
+  {"batch.sampler": "shared", "batch.examples": 2048},
+)
 
 
 def large(config: ConfigDict) -> None:
@@ -97,41 +116,6 @@ def distil(config: ConfigDict) -> None:
   config.data.train_filter = "all"  # labels are not read
 
 
-def transfer(config: ConfigDict) -> None:
-  """Train TANDA's first stage: a general ranker from a large data set."""
-  config.epochs = 2
-  config.optimizer.rate = 2e-5
-
-
-def adapt(config: ConfigDict) -> None:
-  """Train TANDA's second stage: go on from --config.warm_start.run with a small learning rate."""
-  config.warm_start.scope = "all"
-  config.epochs = 2
-  config.optimizer.rate = 1e-6
-
-
-def grouped(config: ConfigDict) -> None:
-  """Batch whole questions: each sentence is encoded once (labelled in the results)."""
-  config.batch.sampler = "grouped"
-  config.batch.examples = 1024
-
-
-def shared(config: ConfigDict) -> None:
-  """Batch questions with the same candidates together, so that these are encoded once."""
-  config.batch.sampler = "shared"
-  config.batch.examples = 2048
-
-
-def squad_44(config: ConfigDict) -> None:
-  """Train on 44 articles of SQuAD's training file and test on all of dev-v1.1."""
-  config.data.name = "squad_44"
-
-
-def squad_parts(config: ConfigDict) -> None:
-  """Split the 44 articles and dev-v1.1 by article (as2jax/data/README.md)."""
-  config.data.name = "squad_parts"
-
-
 ENCODERS: dict[str, Recipe] = {
   "minilm": minilm,
   "ettin17m": _encoder(
@@ -166,7 +150,14 @@ STAGES: dict[str, Recipe] = {"transfer": transfer, "adapt": adapt}
 SAMPLERS: dict[str, Recipe] = {"grouped": grouped, "shared": shared}
 # Samplers come behind the losses, which set batches of their own.
 WORDS: dict[str, Recipe] = {"sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS}
-POOLS: dict[str, Recipe] = {"squad_44": squad_44, "squad_parts": squad_parts}
+POOLS: dict[str, Recipe] = {
+  "squad_44": _values(
+    "Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"}
+  ),
+  "squad_parts": _values(
+    "Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"}
+  ),
+}
 ONE_OF = (LOSSES, SAMPLERS, STAGES, POOLS)  # of each, one word at most
 
 
