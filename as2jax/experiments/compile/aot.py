@@ -1,11 +1,10 @@
-"""What a config's steps take of chips that are not there (`as2jax lab compile`).
+"""Report what a config's steps take of chips that are not there (`as2jax lab compile`).
 
-Compiles the real steps (training, prediction) for TPUs, and says what they take of a chip: memory,
-arithmetic, traffic, collectives, and an estimate of the time. No weights and no data are read.
-What wants libtpu, a package: see `as2jax.experiments.compile.chips`.
+The real steps (training, prediction) are compiled for TPUs: memory, arithmetic, traffic, collectives, and an estimate
+of the time. No weights and no data are read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from as2jax.config import check
@@ -14,18 +13,14 @@ from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import summary
+from as2jax.runtime import sharding
 from as2jax.training.describe import describe
 
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def measure(
-  config: Any, topology: str, names: Sequence[str] = (), *, exact: bool = False
-) -> tuple[Chip, Any, Iterator[Measured]]:
-  """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
-
-  Args:
-    exact: takes the batch as it is; else it grows with the slice, so that a chip's work is fixed.
+def measure(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]:
+  """Return the chip, the config as scaled to the slice, and its steps, compiled as they are taken.
 
   Raises:
     InputError: see `chips.devices`, `describe`, `compiled.scaled`.
@@ -35,23 +30,16 @@ def measure(
 
   jax.config.update("jax_platforms", "cpu")  # no device of this machine is needed, or taken
   chip, devices = chips.devices(topology)
-  mesh = compiled.mesh_of(config, devices)
-  if not exact:
-    config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
-  parts = describe(config)
-  return (
-    chip,
-    config,
-    (
-      compiled.measure(name, trace, len(devices))
-      for name, trace in compiled.steps(parts, mesh)
-      if not names or name in names
-    ),
+  mesh = sharding.make_mesh(
+    fsdp=config.sharding.fsdp, tensor=config.sharding.tensor, devices=devices
   )
+  config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
+  steps = compiled.steps(describe(config), mesh)
+  return chip, config, (compiled.measure(name, trace, len(devices)) for name, trace in steps)
 
 
 def report(chip: Chip, step: Measured) -> str:
-  """What one step takes of a chip, in lines."""
+  """Return what one step takes of a chip, in lines."""
   lines = [f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"]
   if step.program is None:
     return f"{lines[0]}: DOES NOT FIT"
@@ -80,12 +68,12 @@ def report(chip: Chip, step: Measured) -> str:
 
 
 def fits(chip: Chip, step: Measured) -> bool:
-  """Whether a step compiled and its memory is within that of the chip."""
+  """Tell whether a step compiled and its memory is within that of the chip."""
   return step.program is not None and step.needs <= chip.hbm
 
 
 def advice(config: Any, step: str, devices: int) -> list[str]:
-  """Overrides that make a step need less of a chip, those that change least first."""
+  """Return overrides that make a step need less of a chip, those that change least first."""
   batch, encoder, overrides = config.batch, config.encoder, []
   if step != "train":
     if batch.predict_rows >= 2 * batch.shards:
@@ -120,7 +108,7 @@ def _short(number: float) -> str:
 
 
 def run(config: Any, topology: str) -> int:
-  """Prints the report; returns the exit status, 1 where a step does not fit."""
+  """Print the report; return the exit status, 1 where a step does not fit."""
   check.check(config)
   chip, config, steps = measure(config, topology)
   batch = config.batch

@@ -38,13 +38,10 @@ class Chip:
 
 
 CHIPS = {
-  chip.name: chip
-  for chip in (
-    Chip("v4", 32 * GIB, 275e12, 1228e9, 300e9),
-    Chip("v5e", 16 * GIB, 197e12, 819e9, 200e9),
-    Chip("v5p", 95 * GIB, 459e12, 2765e9, 600e9),
-    Chip("v6e", 32 * GIB, 918e12, 1640e9, 448e9),
-  )
+  "v4": Chip("v4", 32 * GIB, 275e12, 1228e9, 300e9),
+  "v5e": Chip("v5e", 16 * GIB, 197e12, 819e9, 200e9),
+  "v5p": Chip("v5p", 95 * GIB, 459e12, 2765e9, 600e9),
+  "v6e": Chip("v6e", 32 * GIB, 918e12, 1640e9, 448e9),
 }
 # Without these libtpu asks a metadata server, for minutes, warns of what it did not hear, and keeps
 # other processes out by a lock file, which only those with a device need.
@@ -60,7 +57,7 @@ _ENVIRONMENT = {
 
 
 def library() -> pathlib.Path | None:
-  """The compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
+  """Return the compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
   spec = importlib.util.find_spec("libtpu")
   folders = [pathlib.Path(spec.origin).parent] if spec and spec.origin else []
   places = [folder / "libtpu.so" for folder in (*folders, FOLDER / "libtpu")]
@@ -68,7 +65,7 @@ def library() -> pathlib.Path | None:
 
 
 def absent() -> str:
-  """Why nothing can be compiled for TPUs here, "" where it can."""
+  """Return why nothing can be compiled for TPUs here, "" where it can."""
   if library():
     return ""
   return (
@@ -78,7 +75,7 @@ def absent() -> str:
 
 
 def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
-  """The chip and the shape of a topology such as `v5e:16x16`.
+  """Return the chip and the shape of a topology such as `v5e:16x16`.
 
   Raises:
     InputError: another form, or another chip.
@@ -94,7 +91,7 @@ def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
 
 
 def devices(topology: str) -> tuple[Chip, list[Any]]:
-  """What a device of a topology is, and compile-only devices in the topology's order.
+  """Return what a device of a topology is, and compile-only devices in the topology's order.
 
   A device is a chip. Of v4, whose two cores libtpu gives as devices of their own, it is a core:
   half a chip, and is called so.
@@ -123,16 +120,11 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
     ) from error
   cores = len(compile_devices) // math.prod(shape)
   if cores > 1:
-    chip = Chip(
-      f"{chip.name} core",
-      chip.hbm / cores,
-      chip.peak / cores,
-      chip.bandwidth / cores,
-      chip.links / cores,
-    )
+    figures = (chip.hbm, chip.peak, chip.bandwidth, chip.links)
+    chip = Chip(f"{chip.name} core", *(figure / cores for figure in figures))
   return chip, list(compile_devices)
 
 
 def count(topology: str) -> int:
-  """Chips of a topology."""
+  """Return the number of chips of a topology."""
   return math.prod(parse(topology)[1])

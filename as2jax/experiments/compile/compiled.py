@@ -1,6 +1,7 @@
-"""Compiles the steps of a described run for devices that need not exist; measures them."""
+"""Compile the steps of a described run for devices that need not exist; measure them."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,7 +11,6 @@ import numpy as np
 
 from as2jax.evaluation.predict import PAIRS, make_compare_step, make_predict_step
 from as2jax.experiments.compile.chips import GIB, Chip
-from as2jax.experiments.compile.flops import matrix_flops
 from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -42,7 +42,7 @@ class Measured:
   xla_bytes: float = 0.0
 
   def seconds(self, chip: Chip) -> dict[str, float]:
-    """The least time of each part of a step: arithmetic, memory, links (a roofline)."""
+    """Return the least time of each part of a step: arithmetic, memory, links (a roofline)."""
     links = sum(c.traffic for c in self.program.collectives)
     return {
       "arithmetic": self.flops / chip.peak,
@@ -52,7 +52,7 @@ class Measured:
 
 
 def scaled(config: Any, parts: int) -> Any:
-  """`config` with at least one shard a part of the mesh: what a shard holds stays as it is.
+  """Return `config` with at least one shard a part of the mesh: what a shard holds stays as it is.
 
   Raises:
     InputError: more shards than parts, which they cannot be dealt to evenly.
@@ -73,15 +73,8 @@ def scaled(config: Any, parts: int) -> Any:
   return scaled_config
 
 
-def mesh_of(config: Any, devices: list[Any]) -> jax.sharding.Mesh:
-  """The mesh of a config over these devices."""
-  return sharding.make_mesh(
-    fsdp=config.sharding.fsdp, tensor=config.sharding.tensor, devices=devices
-  )
-
-
 def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
-  """The name of each step of an experiment, and a function that traces it.
+  """Yield the name of each step of an experiment, and a function that traces it.
 
   `train` is a step of training; `predict` encodes sentences, or scores examples; `compare` compares
   vectors, where the model encodes.
@@ -132,7 +125,7 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
 
 
 def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
-  """Compiles one step and measures it."""
+  """Compile one step and measure it."""
   traced = trace()
   flops = matrix_flops(traced.jaxpr.jaxpr) / chips
   try:
@@ -156,9 +149,38 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
 
 
 def refused(message: str) -> float | None:
-  """The bytes that the compiler says it needed when it gave up for want of HBM; else None."""
+  """Return the bytes that the compiler needed when it gave up for want of HBM; else None."""
   if "RESOURCE_EXHAUSTED" not in message:
     return None
   match = re.search(r"Used ([\d.]+)([KMGT]) of", message)
   units = {"K": 2**10, "M": 2**20, "G": GIB, "T": 2**40}
   return float(match[1]) * units[match[2]] if match else float("inf")
+
+
+def matrix_flops(jaxpr: Any) -> float:
+  """Return the FLOPs of matrix products and convolutions over all devices.
+
+  Loops of known length count as often as they turn, others once; of alternatives (`cond`) the dearest counts.
+  """
+  return sum(_of(equation) for equation in jaxpr.eqns)
+
+
+def _of(equation: Any) -> float:
+  kind, params = equation.primitive.name, equation.params
+  out = equation.outvars[0].aval if equation.outvars else None
+  if kind == "dot_general":
+    (contracted, _), _ = params["dimension_numbers"]
+    shape = equation.invars[0].aval.shape
+    return 2.0 * math.prod(out.shape) * math.prod(shape[i] for i in contracted)
+  if kind == "conv_general_dilated":
+    kernel = equation.invars[1].aval.shape
+    features = kernel[params["dimension_numbers"].rhs_spec[0]]
+    return 2.0 * math.prod(out.shape) * math.prod(kernel) / features / params["batch_group_count"]
+  inner = []
+  for value in jax.tree.leaves(list(params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
+    jaxpr = getattr(value, "jaxpr", value)
+    if hasattr(jaxpr, "eqns"):
+      inner.append(matrix_flops(jaxpr))
+  if kind == "cond":
+    return max(inner, default=0.0)
+  return sum(inner) * (params["length"] if kind == "scan" else 1)

@@ -22,18 +22,8 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 OWN = ("seeds", "mode", "seeds_parallel")  # what a sweep sets itself
-
-
-DATA = (
-  "data.name",
-  "data.train",
-  "data.dev",
-  "data.test",
-  "data.holdout",
-  "evaluation.task",
-  "evaluation.splits",
-  "evaluation.ties",
-)
+DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout")
+DATA += ("evaluation.task", "evaluation.splits", "evaluation.ties")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +46,7 @@ class Job:
 
 
 def load(path: str) -> tuple[str, list[dict[str, Any]]]:
-  """`BASE` and the points of a sweep file; InputError where it is wrong."""
+  """Return `BASE` and the points of a sweep file; InputError where it is wrong."""
   if not pathlib.Path(path).is_file():
     raise InputError(f"there is no sweep file {path}; see configs/ablations/")
   spec = importlib.util.spec_from_file_location("sweep_file", path)
@@ -77,7 +67,7 @@ def load(path: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
-  """Every combination of the values of `KEY=A,B` texts, as points over a base config.
+  """Return every combination of the values of `KEY=A,B` texts, as points over a base config.
 
   Raises:
     InputError: an unknown key, a value of another type, a key that is given twice.
@@ -101,7 +91,7 @@ def plan(
   seeds: Sequence[int] = (),
   settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-  """The runs of a sweep, those of the base first where it is none of the points.
+  """Return the runs of a sweep, those of the base first where it is none of the points.
 
   Args:
     seeds: of every point; the base config's where empty.
@@ -118,59 +108,50 @@ def plan(
     raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")
   seeds = tuple(seeds) or tuple(start.seeds)
   check.check(override(start, {"seeds": seeds}))  # below, each run has one of them
-  resolved: dict[str, Mapping[str, Any]] = {}
-  jobs: list[Job] = []
+  titles: dict[str, str] = {}
   for point in points:
+    title = _title(point)
     for key in point:
       if key in OWN + DATA:
         raise InputError(
-          f"point {_title(point)}: {key} must be the same for all points, which are "
+          f"point {title}: {key} must be the same for all points, which are "
           "compared question by question; set it in the base, or with --set"
         )
-    text = override(start, point, _point(point)).to_json()
-    if text in resolved:
-      raise InputError(f"the points {_title(resolved[text])} and {_title(point)} are the same")
-    resolved[text] = point
-  if start.to_json() not in resolved:
+    text = override(start, point, f"the point {title}:").to_json()
+    if text in titles:
+      raise InputError(f"the points {titles[text]} and {title} are the same")
+    titles[text] = title
+  if start.to_json() not in titles:
     points = [{}, *points]
+  jobs: list[Job] = []
   for number, point in enumerate(points):
-    is_base = override(start, point).to_json() == start.to_json()
-    title = " ".join(filter(None, (_title(point), "(base)" if is_base and point else "")))
+    title = _title(point)
+    if point and override(start, point).to_json() == start.to_json():
+      title += " (base)"
     for seed in seeds:
-      config = override(start, {**point, "seeds": (seed,)}, _point(point))
+      config = override(start, {**point, "seeds": (seed,)}, f"the point {_title(point)}:")
       check.check(config)
       jobs.append(job(config, number, f"{title}, seed {seed}", point))
   return jobs
 
 
+def _title(point: Mapping[str, Any]) -> str:
+  return " ".join(f"{key}={value}" for key, value in point.items()) or "base"
+
+
 def job(config: ConfigDict, point: int, title: str, overrides: Mapping[str, Any]) -> Job:
-  """The run of a config with one seed, under the hash of the whole of it."""
+  """Return the run of a config with one seed, under the hash of the whole of it."""
   content = json.dumps(json.loads(config.to_json()), sort_keys=True)
-  return Job(
-    hashlib.sha256(content.encode()).hexdigest()[:12],
-    point,
-    title,
-    overrides,
-    config.seeds[0],
-    config.to_json(indent=2),
-  )
+  name = hashlib.sha256(content.encode()).hexdigest()[:12]
+  return Job(name, point, title, overrides, config.seeds[0], config.to_json(indent=2))
 
 
 def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
-  """`manifest.jsonl`: one run a line, with its resolved config."""
-  lines = [
-    json.dumps(
-      {
-        "id": job.id,
-        "number": job.point,
-        "title": job.title,
-        "point": dict(job.overrides),
-        "seed": job.seed,
-        "config": json.loads(job.text),
-      }
-    )
-    for job in jobs
-  ]
+  """Write `manifest.jsonl`: one run a line, with its resolved config."""
+  lines = []
+  for one in jobs:
+    row = {"id": one.id, "number": one.point, "title": one.title, "point": dict(one.overrides)}
+    lines.append(json.dumps({**row, "seed": one.seed, "config": json.loads(one.text)}))
   write_whole(output / "manifest.jsonl", "\n".join(lines) + "\n")
 
 
@@ -194,34 +175,17 @@ def read_manifest(folder: pathlib.Path) -> list[Job]:
 
 
 def _listed(row: dict[str, Any]) -> Job:
-  """The run of a line; an id is the name of a folder, and nothing else."""
-  job = Job(
-    row["id"],
-    row["number"],
-    row["title"],
-    row["point"],
-    row["seed"],
-    json.dumps(row["config"], indent=2),
-  )
-  if not (isinstance(job.id, str) and re.fullmatch(r"\w[\w.-]*", job.id)):
-    raise ValueError(f"id = {job.id!r}")
-  if not (isinstance(job.title, str) and isinstance(job.overrides, dict)):
-    raise ValueError(f"title = {job.title!r}, point = {job.overrides!r}")
-  if not (isinstance(job.point, int) and isinstance(job.seed, int)):
-    raise ValueError(f"number = {job.point!r}, seed = {job.seed!r}")
-  return job
-
-
-def _title(point: Mapping[str, Any]) -> str:
-  return " ".join(f"{key}={value}" for key, value in point.items()) or "base"
-
-
-def _point(point: Mapping[str, Any]) -> str:
-  return f"the point {_title(point)}:"
+  """Return the run of a line; an id is the name of a folder, and nothing else."""
+  kinds = {"id": str, "number": int, "title": str, "point": dict, "seed": int}
+  values = [row[name] for name in kinds]
+  for (name, kind), value in zip(kinds.items(), values, strict=True):
+    if not isinstance(value, kind) or name == "id" and not re.fullmatch(r"\w[\w.-]*", value):
+      raise ValueError(f"{name} = {value!r}")
+  return Job(*values, json.dumps(row["config"], indent=2))
 
 
 def settings_of(items: Sequence[str]) -> dict[str, Any]:
-  """KEY=VALUE as overrides; what is no Python literal is text."""
+  """Read KEY=VALUE as overrides; what is no Python literal is text."""
   settings = {}
   for item in items:
     key, equals, value = item.partition("=")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from as2jax.experiments.compile.flops import matrix_flops
+from as2jax.experiments.compile.compiled import matrix_flops
 from as2jax.experiments.compile.program import Collective, Program, summary
 from as2jax.runtime import sharding
 

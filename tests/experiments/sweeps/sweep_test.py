@@ -196,7 +196,7 @@ def test_the_table_of_a_sweep(lexical):
       )
   assert "test was evaluated 3 times in all by 3 runs, at most 1 times by one" in printed
   marked = [
-    line[2:-2].split(" | ")
+    line[2:-2].replace("\\_", "_").split(" | ")
     for line in (output / "table.md").read_text().splitlines()
     if line.startswith("|")
   ]
