@@ -1,7 +1,5 @@
 """CASSIE and its joint form through the loop, on the sample: trained, reported, ranking."""
 
-import shutil
-
 import numpy as np
 import pytest
 from tiny_cassie import run_config
@@ -10,7 +8,7 @@ from as2jax.data import dataset, trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.user_files import read_unlabelled
 from as2jax.evaluation import run_scores
-from as2jax.inference import apply, explain
+from as2jax.inference import apply
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
@@ -91,15 +89,6 @@ def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   job_config = job_config.copy_and_resolve_references()
   job_config.mode = "evaluate"
   assert apply.evaluate(job_config, folder)["metrics"] == content["metrics"]
-
-
-def test_joint_is_explained_on_dev_and_test_together_by_the_run_files_of_each(ranker, tmp_path):
-  for split in ("dev", "test"):
-    shutil.copytree(ranker / "eval" / split, tmp_path / "eval" / split)
-  job_config = run_config("cassie", "joint", data__ranking=str(tmp_path))
-  asked = dataset.load("sample").splits["test"][0].id
-  by_split = [explain.from_data(job_config, asked, None, s) for s in ("test", UNION)]
-  assert by_split[0] == by_split[1] and len(by_split[0].candidates) == 3
 
 
 def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):

@@ -14,7 +14,6 @@ from tiny_cassie import (
   apply,
   batch,
   case,
-  encoder,
   gradient,
   model,
   quick,
@@ -111,37 +110,6 @@ def test_a_padding_node_is_part_of_the_graph():
   np.testing.assert_array_equal(output.sentences, plain.sentences)
   actual = apply(net, values, example_batch, method="align")
   np.testing.assert_allclose(np.sum(actual.edges[0, 2], axis=-1), 1, atol=1e-6)
-
-
-def test_permuting_the_context_permutes_the_result():
-  """Previous and next change places in the words, the tokens staying where they are."""
-  net = quick(segments="none")
-  values, example_batch = variables(net), jax.tree.map(np.asarray, packed())
-  order = np.array([0, 2, 1])
-  role = np.asarray([0, 1, 3, 2], np.int32)[example_batch.words.role]
-  by_role = np.lexsort(
-    (
-      np.arange(role.shape[1])[None].repeat(2, 0),
-      role,
-      example_batch.words.unit,
-      example_batch.words.length == 0,
-    ),
-    axis=-1,
-  )
-  words = jax.tree.map(
-    lambda x: np.take_along_axis(x, by_role, 1), example_batch.words.replace(role=role)
-  )
-  labels = example_batch.examples.labels[..., order]
-  turned = example_batch.replace(
-    words=words, examples=example_batch.examples.replace(labels=labels)
-  )
-  a, b = apply(net, values, example_batch), apply(net, values, turned)
-  np.testing.assert_allclose(a.scores, b.scores, atol=1e-6)
-  pairs = np.asarray(a.pair_logits)
-  np.testing.assert_allclose(pairs[:, :, order][..., order], b.pair_logits, atol=1e-6)
-  np.testing.assert_allclose(
-    gradient(net, values, example_batch)[0], gradient(net, values, turned)[0], atol=1e-6
-  )
 
 
 def test_the_loss_is_a_mean_over_real_examples():
@@ -246,17 +214,6 @@ def test_a_picture_has_what_it_needs():
   np.testing.assert_array_equal(actual.scores, apply(net, values, example_batch).scores)
 
 
-def test_dropout_is_the_encoders_and_ends_with_training():
-  net = model(encoder=encoder(hidden_dropout=0.5))
-  values, example_batch = variables(net), packed()
-  a, b = (
-    apply(net, values, example_batch, train=True, key=jax.random.key(n)).scores for n in (0, 1)
-  )
-  assert np.abs(a - b).max() > 1e-4
-  still = [np.asarray(apply(net, values, example_batch).scores) for _ in range(2)]
-  np.testing.assert_array_equal(*still)
-
-
 def test_a_batch_without_words_is_refused():
   example_batch = packed()
   shape = lambda net, b=example_batch: jax.eval_shape(
@@ -318,20 +275,6 @@ def test_candidates_of_joint_may_have_an_embedding_of_their_rank():
     assert values["params"]["segment_embeddings"]["embedding"].shape == (rows, 8)
     change = apply(net, values, asked).scores - apply(net, values, moved).scores
     assert (np.abs(change).max() > 1e-5) == (segments == "ranks")
-
-
-def test_zero_roles_begin_as_the_encoder_alone():
-  """Before any training, embeddings of roles that start at zero change nothing."""
-
-  def start(**fields):
-    init = lambda: model(**fields).init(jax.random.key(0), packed(), train=False)["params"]
-    return jax.jit(lambda: init()["segment_embeddings"]["embedding"])()
-
-  table = start(segments_start="zero")
-  assert table.shape == (4, 8) and not np.any(table)
-  assert np.any(start())
-  with pytest.raises(InputError, match="model.segments_start = 'one'"):
-    start(segments_start="one")
 
 
 def test_nodes_that_the_graph_makes_one_are_seen():

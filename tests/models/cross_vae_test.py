@@ -120,16 +120,6 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
   )
 
 
-def test_the_likelihood_is_of_the_words_after_the_first_mark():
-  example_batch = batch()
-  length = np.take_along_axis(
-    np.asarray(example_batch.units.length), np.asarray(example_batch.examples.members[..., 1]), 1
-  )
-  for decoder, words in (("gru", length - 1), ("mlp", length - 2)):
-    net = model("cross", decoder=decoder)
-    np.testing.assert_array_equal(run(net, params(net), example_batch).answer.words, words)
-
-
 def test_words_beyond_a_sides_length_do_not_count():
   short, example_batch = model("cross", question_length=4, answer_length=5), batch()
   values = params(short)
@@ -178,16 +168,6 @@ def test_units_are_encoded_by_the_encoder_of_their_role(packed):
     example_batch.replace(tokens=example_batch.tokens.replace(role=1 - example_batch.tokens.role))
   ).units
   assert np.abs(np.asarray(turned) - vectors)[~unused].min() > 1e-6
-
-
-def test_encoders_are_shared_with_initialisation_by_encode():
-  net, example_batch = model(), batch()
-  both = [
-    jax.eval_shape(lambda m=m: net.init(jax.random.key(0), example_batch, train=False, method=m))
-    for m in ("__call__", "encode")
-  ]
-  one, other = (set(x["params"]) for x in both)
-  assert other <= one and {"question_encoder", "answer_encoder", "encoder"} <= other
 
 
 def test_training_samples_and_prediction_does_not():

@@ -9,8 +9,6 @@ import pytest
 from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, model, variables
 
 from as2jax.runtime.errors import InputError
-from as2jax.training import optimizers
-from configs import trecqa_m2snet
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
@@ -33,67 +31,6 @@ def outcome(net, values, example_batch, *, train):
     "gradient": gradient,
     "statistics": new["batch_stats"],
   }
-
-
-@pytest.mark.parametrize(
-  "row, size",
-  [
-    pytest.param(
-      row, size, marks=() if row in ("euc", "4") and size == "small" else pytest.mark.slow
-    )
-    for row in ROWS
-    for size in ("small", "the paper's")
-  ],
-)
-def test_without_padding_it_is_pytorchs(row, size):
-  """Scores, loss, gradients, statistics; then a step of AdaDelta."""
-  torch = pytest.importorskip("torch")
-  import m2snet_torch
-
-  small = size == "small"
-  net = model(row, small)
-  grid = net.question_length, net.candidate_length
-  example_batch = (
-    batch(lengths=grid, examples=12) if small else batch(lengths=grid, n=3, examples=6)
-  )
-  assert example_batch.examples.mask.all() and grid == ((12, 14) if small else (33, 60))
-  values = variables(net, example_batch)
-  settings = {f: getattr(net, f) for f in net.__dataclass_fields__ if f not in ("parent", "name")}
-  table = values["params"]["encoder"]["embeddings"]["word"]
-  theirs = m2snet_torch.M2SNet(settings, np.array(table))
-  state = lambda: m2snet_torch.to_state(values["params"], values["batch_stats"])
-  theirs.load_state_dict(state())
-  assert set(theirs.state_dict()) == set(state())
-  inputs, labels = m2snet_torch.inputs(example_batch, grid), m2snet_torch.labels(example_batch)
-  ours = outcome(net, values, example_batch, train=False)["scores"][0]
-  np.testing.assert_allclose(ours, theirs.eval()(*inputs).detach().numpy(), atol=1e-5)
-
-  actual = outcome(net, values, example_batch, train=True)
-  theirs.train()
-  optimizer = torch.optim.Adadelta(theirs.parameters(), lr=1.0, rho=0.95, eps=1e-6)
-  loss = theirs.loss(labels, LOSS.weight, *inputs)
-  loss.backward()
-  np.testing.assert_allclose(actual["loss"], loss.item(), atol=1e-5)
-  gradients = m2snet_torch.to_state(actual["gradient"], actual["statistics"])
-  for name, p in theirs.named_parameters():
-    np.testing.assert_allclose(
-      gradients[name].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=name
-    )
-  for name, value in theirs.state_dict().items():
-    if "running" in name:
-      np.testing.assert_allclose(
-        gradients[name].numpy(), value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name
-      )
-  optimizer.step()
-  rule = optimizers.from_config(trecqa_m2snet.get_config(row).optimizer)
-  updates, _ = jax.jit(rule.update)(
-    jax.tree.map(jnp.asarray, {k: p.grad.numpy() for k, p in theirs.named_parameters()}),
-    rule.init({k: jnp.asarray(state()[k].numpy()) for k, _ in theirs.named_parameters()}),
-  )
-  for name, p in theirs.named_parameters():
-    np.testing.assert_allclose(
-      state()[name].numpy() - np.asarray(updates[name]), p.detach().numpy(), atol=1e-6, err_msg=name
-    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import tiny
 
 from as2jax.config import check, jobs
 from as2jax.data.inputs import protocol as fitted
-from as2jax.experiments import compare_runs
 from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
@@ -111,17 +110,3 @@ def _fitted(folder):
   """A run's folder that holds what the guide's input counts."""
   fitted.save({"mean": 30.0}, "", folder / fitted.FOLDER / "relative_length.json")
   return folder
-
-
-def test_it_is_compared(trained, config, tmp_path):
-  other = config().unlock()
-  other.model, other.loss = {"name": "bm25"}, {"name": "none"}
-  modes.run(other, str(tmp_path / "bm25"))
-  lines = compare_runs.table([str(tmp_path / "bm25"), str(trained)]).splitlines()
-  names = [line.split()[0] for line in lines if line.strip()]
-  assert [name for name in names if name in ("bm25", "mine")] == ["bm25", "mine"]
-
-
-def test_it_has_no_published_form(trained, tmp_path):
-  with pytest.raises(InputError, match="LengthRanker has no counterpart"):
-    export.export(trained, tmp_path / "out")

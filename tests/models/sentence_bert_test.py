@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import tiny
 from scipy.special import erf
 
@@ -94,19 +93,6 @@ def test_without_dense_layers_it_is_the_bi_encoder():
   np.testing.assert_array_equal(
     embed(bare, variables, example_batch), tiny.apply(other, variables, example_batch).units
   )
-
-
-@pytest.mark.parametrize("score", ["cosine", "euclidean"])
-def test_vectors_of_length_one_rank_alike_by_both_scores(score):
-  model, example_batch = make(score), batch()
-  variables = random_variables(model, example_batch)
-  actual, used = embed(model, variables, example_batch), np.asarray(example_batch.units.id) >= 0
-  np.testing.assert_allclose(np.linalg.norm(actual[used], axis=-1), 1, atol=1e-5)
-  u, v = (jnp.asarray(actual[used][k]) for k in ([0, 0, 1], [1, 2, 3]))
-  scores = tiny.apply(model, variables, (u, v), method=SentenceBert.compare)
-  assert set(scores) == {"cosine", "dot", "euclidean"}
-  np.testing.assert_allclose(scores["dot"], scores["cosine"], atol=1e-5)
-  np.testing.assert_allclose(scores["euclidean"] ** 2, 2 - 2 * scores["cosine"], atol=1e-5)
 
 
 def test_gradients_are_finite_at_a_zero_vector():
