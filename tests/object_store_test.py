@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from as2jax.data import trec_files
 from as2jax.data.text import word_tokenizer
-from as2jax.encoders import open, static
+from as2jax.encoders import open_encoder, static
 from as2jax.evaluation import results
 from as2jax.inference import apply, modes
 from as2jax.runtime import files
@@ -126,7 +126,7 @@ def test_logs_and_memory_are_kept(bucket):
   )
   table = np.ones((words.vocab_size, 3), np.float32)
   encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
-  static.save(encoding, folder / open.ENCODER_FOLDER)
-  np.testing.assert_array_equal(static.load(folder / open.ENCODER_FOLDER).table, table)
-  open.forget(folder)
-  assert not (folder / open.ENCODER_FOLDER).exists()
+  static.save(encoding, folder / open_encoder.ENCODER_FOLDER)
+  np.testing.assert_array_equal(static.load(folder / open_encoder.ENCODER_FOLDER).table, table)
+  open_encoder.forget(folder)
+  assert not (folder / open_encoder.ENCODER_FOLDER).exists()

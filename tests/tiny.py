@@ -49,7 +49,7 @@ def encoder_folder() -> str:
     return os.environ["AS2JAX_TINY_ENCODER"]
   from safetensors.numpy import save_file
 
-  from as2jax.encoders.checkpoints import pretrained
+  from as2jax.encoders import weights
 
   folder = pathlib.Path(tempfile.mkdtemp(prefix="as2jax-tiny-"))
   words = vocabulary()
@@ -64,7 +64,7 @@ def encoder_folder() -> str:
     "bias": np.zeros(16, np.float32),
   }
   save_file(
-    {k: np.ascontiguousarray(v) for k, v in pretrained.to_tensors(params, pooler).items()},
+    {k: np.ascontiguousarray(v) for k, v in weights.to_tensors(params, pooler).items()},
     str(folder / "model.safetensors"),
   )
   return str(folder)
@@ -72,10 +72,10 @@ def encoder_folder() -> str:
 
 def encoder_module(folder=None, **fields):
   """The Linen module of `encoder_folder`."""
+  from as2jax.encoders import transformer_folder
   from as2jax.encoders.bert import BertEncoder
-  from as2jax.encoders.checkpoints import pretrained
 
-  return BertEncoder(**{**pretrained.read_config(folder or encoder_folder()), **fields})
+  return BertEncoder(**{**transformer_folder.read_config(folder or encoder_folder()), **fields})
 
 
 def tokens(shards: int = 1, rows: int = 2, length: int = 8):

@@ -12,7 +12,7 @@ from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units
-from as2jax.encoders.checkpoints import pretrained, sentence_folder
+from as2jax.encoders import sentence_folder, transformer_folder, weights
 from as2jax.models.biencoder import SentenceBert
 from as2jax.runtime import registry
 
@@ -37,7 +37,7 @@ SIZES = {
 
 def encoder(folder):
   """The Linen module of a folder."""
-  family, sizes = pretrained.read_family(folder)
+  family, sizes = transformer_folder.read_family(folder)
   run = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   return registry.build(registry.ENCODERS, run, "encoder", precision=None, **sizes)
 
@@ -61,8 +61,8 @@ def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
     return rng.normal(centre, spread, x.shape).astype(np.float32)
 
   params = jax.tree_util.tree_map_with_path(draw, shapes)
-  family = pretrained.read_family(path)[0]
-  tensors = pretrained.to_tensors(params, family=family, num_heads=module.num_heads)
+  family = transformer_folder.read_family(path)[0]
+  tensors = weights.to_tensors(params, family=family, num_heads=module.num_heads)
   save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})
   return path
 
@@ -200,7 +200,7 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   )
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
-  params = {"encoder": pretrained.load_params(actual.transformer, module)}
+  params = {"encoder": transformer_folder.load_params(actual.transformer, module)}
   for name, value in actual.params.items():
     layer, leaf = name.split("/")
     params.setdefault(layer, {})[leaf] = value

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 from torch_inputs import SIDES, Inputs, read
 
-from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders import hub
 
 Params = Mapping[str, torch.Tensor]
 UNKNOWN_WORD = 1  # of a vocabulary of words; 0 is padding
@@ -51,7 +51,7 @@ def bert(
   case: tiny_steps.Case, p: Params, x: Inputs, offset: torch.Tensor | float = 0.0
 ) -> torch.Tensor:
   """Token vectors of BERT (Devlin et al. 2019); `offset` is added to the input embeddings."""
-  folder = pathlib.Path(pretrained.resolve(case.config.encoder.pretrained))
+  folder = pathlib.Path(hub.resolve(case.config.encoder.pretrained))
   sizes = json.loads((folder / "config.json").read_text())
   eps, p = sizes["layer_norm_eps"], below(p, "encoder/")
   tables = {name: p[f"embeddings/{name}"] for name in ("word", "position", "type")}

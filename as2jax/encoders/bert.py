@@ -1,5 +1,7 @@
 """BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) in Flax Linen, over packed rows."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -7,20 +9,17 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Tokens
+from as2jax.encoders.family import Key, Transformer, check_fields, register
 from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
-DTYPES = ("float32", "bfloat16")
-
 
 class BertEncoder(nn.Module):
   """BERT without its pooler: token ids to token vectors, units of a row blind to one another.
 
-  RoBERTa is the same network: its positions begin at `position_offset` 2. The fields are the whole
-  configuration; `as2jax.encoders.checkpoints.pretrained.read_config` fills those that describe the
-  architecture. Parameters are float32 and do not depend on how the encoder runs (`dtype`,
+  RoBERTa is the same network: its positions begin at `position_offset` 2. Parameters are float32 and do not depend on how the encoder runs (`dtype`,
   `precision`, `attention`, `unroll`, `remat`):
 
     embeddings/{word, position, type} [rows, d], embeddings/norm/{scale, bias} [d]
@@ -56,7 +55,7 @@ class BertEncoder(nn.Module):
   layer_norm_eps: float = 1e-12
   hidden_dropout: Rate = 0.1
   attention_dropout: Rate = 0.1
-  activation: str = "gelu"
+  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))] = "gelu"
   dtype: Dtype = "float32"
   precision: Precision = None
   attention: Annotated[str, OneOf(transformer.ATTENTION)] = "auto"
@@ -144,18 +143,155 @@ class BertEncoder(nn.Module):
     return params["embeddings"]["word"]
 
   def _check(self):
+    check_fields(self)
     if self.hidden_size % self.num_heads:
       raise InputError(
         f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
       )
-    if self.activation not in transformer.ACTIVATIONS:
-      known = ", ".join(transformer.ACTIVATIONS)
-      raise InputError(f"encoder.activation: {self.activation!r} is none of {known}")
-    if str(self.dtype) not in DTYPES:
-      raise InputError(f"encoder.dtype: {self.dtype!r} is none of {', '.join(DTYPES)}")
-    if self.attention not in transformer.ATTENTION:
-      raise InputError(
-        f"encoder.attention: {self.attention!r} is none of {', '.join(transformer.ATTENTION)}"
-      )
-    if self.unroll < 0:
-      raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")
+
+
+SIZES = (  # keys that several families share, several times as large as any published encoder's
+  Key("vocab_size", "vocab_size", largest=1 << 24),
+  Key("hidden_size", "hidden_size", largest=1 << 16),
+  Key("num_hidden_layers", "num_layers", largest=1 << 10),
+  Key("num_attention_heads", "num_heads", largest=1 << 12),
+  Key("intermediate_size", "intermediate_size", largest=1 << 18),
+)
+KEYS = (
+  *SIZES,
+  Key("max_position_embeddings", "max_positions", largest=1 << 20),
+  Key("layer_norm_eps", "layer_norm_eps", 1e-12, below=1.0),
+  Key("hidden_dropout_prob", "hidden_dropout", 0.1, below=1.0),
+  Key("attention_probs_dropout_prob", "attention_dropout", 0.1, below=1.0),
+  Key("hidden_act", "activation", "gelu", words=tuple(transformer.ACTIVATIONS)),
+  Key("position_embedding_type", "", "absolute", words=("absolute",)),
+)
+TYPES = Key("type_vocab_size", "type_vocab_size", 2, largest=1 << 10)
+
+
+def tensor_names(parts: Mapping[str, str]) -> dict[str, str]:
+  """Returns the names of both tensors of each dense layer or norm: ours -> transformers'."""
+  names = {}
+  for ours, theirs in parts.items():
+    weight = "scale" if ours.endswith("norm") else "kernel"
+    names |= {f"{ours}/{weight}": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
+  return names
+
+
+EMBEDDINGS = {
+  "embeddings/word": "embeddings.word_embeddings.weight",
+  "embeddings/position": "embeddings.position_embeddings.weight",
+}
+FEED_FORWARD = {
+  "embeddings/norm": "embeddings.LayerNorm",
+  "layers/feed_forward/intermediate": "encoder.layer.{}.intermediate.dense",
+  "layers/feed_forward/output": "encoder.layer.{}.output.dense",
+  "layers/output_norm": "encoder.layer.{}.output.LayerNorm",
+}
+# A layer's first axis is the layer; `{}` is its number.
+NAMES = {
+  **EMBEDDINGS,
+  "embeddings/type": "embeddings.token_type_embeddings.weight",
+  **tensor_names(FEED_FORWARD),
+  **tensor_names(
+    {
+      "layers/attention/query": "encoder.layer.{}.attention.self.query",
+      "layers/attention/key": "encoder.layer.{}.attention.self.key",
+      "layers/attention/value": "encoder.layer.{}.attention.self.value",
+      "layers/attention/output": "encoder.layer.{}.attention.output.dense",
+      "layers/attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    }
+  ),
+}
+# What published files carry beside the encoder: buffers, the pooler and heads of other tasks.
+IGNORED = re.compile(
+  r"embeddings\.(position_ids|token_type_ids)|pooler\.dense\.(weight|bias)"
+  r"|(cls|classifier|qa_outputs|lm_head)\..+"
+)
+
+
+def todays_name(name: str) -> str:
+  """Returns a tensor's name with LayerNorm's weight and bias, which were gamma and beta till 2019."""
+  stem, dot, leaf = name.rpartition(".")
+  if stem.endswith("LayerNorm"):
+    leaf = {"gamma": "weight", "beta": "bias"}.get(leaf, leaf)
+  return stem + dot + leaf
+
+
+def published(layers: int, hidden: int, intermediate: int, heads: int, **more: Any) -> dict:
+  """Returns the sizes of a published config."""
+  return {
+    "num_hidden_layers": layers,
+    "hidden_size": hidden,
+    "intermediate_size": intermediate,
+    "num_attention_heads": heads,
+    **more,
+  }
+
+
+BASE, LARGE = (12, 768, 3072, 12), (24, 1024, 4096, 16)
+_BERT = {"vocab_size": 30522, "max_position_embeddings": 512}
+_ROBERTA = {
+  "vocab_size": 50265,
+  "max_position_embeddings": 514,
+  "type_vocab_size": 1,
+  "layer_norm_eps": 1e-5,
+}
+
+BERT = register(
+  Transformer(
+    name="bert",
+    module=BertEncoder,
+    token="cls",
+    keys=(*KEYS, TYPES),
+    names=NAMES,
+    classes="Bert",
+    prefix="bert.",
+    ignored=IGNORED,
+    rename=todays_name,
+    pooler={"kernel": "pooler.dense.weight", "bias": "pooler.dense.bias"},
+    head={"pooler": "bert.pooler.dense", "head": "classifier"},
+    special={"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
+    typed=True,
+    is_of=lambda encoder: not encoder.position_offset,
+    published={
+      "bert-base-uncased": published(*BASE, **_BERT),
+      "bert-large-uncased": published(*LARGE, **_BERT),
+      "nreimers/MiniLM-L6-H384-uncased": published(6, 384, 1536, 12, **_BERT),
+    },
+  )
+)
+
+
+def _roberta_fields(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+  """RoBERTa counts positions from behind the padding's id, which keeps its own row."""
+  del fields
+  padding = Key("pad_token_id", "", 1, least=0, largest=1 << 16).read(config)
+  return {"position_offset": padding + 1}
+
+
+# RoBERTa has no pooler; the one in some files was never trained.
+ROBERTA = register(
+  Transformer(
+    name="roberta",
+    aliases=("xlm-roberta",),  # with a tokeniser of its own
+    module=BertEncoder,
+    token="cls",
+    keys=(*KEYS, TYPES),
+    names=NAMES,
+    classes="Roberta",
+    prefix="roberta.",
+    ignored=IGNORED,
+    rename=todays_name,
+    head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
+    special={"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
+    typed=False,
+    adapt=_roberta_fields,
+    settings=lambda encoder: {"pad_token_id": encoder.position_offset - 1},
+    is_of=lambda encoder: encoder.position_offset > 0,
+    published={
+      "roberta-base": published(*BASE, **_ROBERTA),
+      "roberta-large": published(*LARGE, **_ROBERTA),
+    },
+  )
+)

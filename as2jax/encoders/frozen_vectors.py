@@ -19,15 +19,14 @@ from as2jax.data.batches.samplers import Shard
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
+from as2jax.encoders import family as families
 from as2jax.encoders import frozen_vector_cache
-from as2jax.encoders.open import Source
+from as2jax.encoders.family import Source
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder
 
 log = logging.getLogger(__name__)
-# Encoders whose tokens are words as they are.
-OF_WORDS = ("elmo", "static", "recurrent")
 # Fields of an encoder that do not change what it computes without dropout.
 _SILENT = ("hidden_dropout", "attention_dropout", "unroll", "remat", "parent", "name")
 
@@ -143,7 +142,7 @@ class FrozenEncoder:
   @property
   def of_words(self) -> bool:
     """Whether the encoder's tokens are words, so that a table needs no word spans."""
-    return self.source.provenance["family"] in OF_WORDS
+    return families.find(self.source.provenance["family"]).of_words
 
   def __call__(self, units: UnitTable, inputs: Mapping[str, Column]) -> np.ndarray:
     """The vectors of the words of `units`.

@@ -9,8 +9,9 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.encoders.checkpoints import weights
-from as2jax.encoders.static import StaticEncoder, WordTable
+from as2jax.encoders import weights
+from as2jax.encoders.family import register
+from as2jax.encoders.static import StaticEncoder, WordTable, WordVectors
 from as2jax.layers.recurrent import Recurrent, from_torch
 from as2jax.layers.transformer import Dropout
 from as2jax.runtime.errors import InputError
@@ -102,3 +103,14 @@ def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
   if width != 4 * hidden:
     raise InputError(f"{path}: {width // hidden} gates of {hidden} are no LSTM's, which has 4")
   return params
+
+
+class InferSent(WordVectors):
+  """A recurrent layer over word vectors, with InferSent's weights where the section names them."""
+
+  def read_weights(self, path: epath.Path) -> dict[str, np.ndarray]:
+    """Reads InferSent's LSTM."""
+    return weights.flat({"recurrent": load(path)})
+
+
+register(InferSent("recurrent", "word_size"))

@@ -1,5 +1,7 @@
 """ModernBERT (Warner et al. 2024) in Flax Linen, over packed rows."""
 
+import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -8,13 +10,13 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.layers import transformer
+from as2jax.encoders.bert import SIZES, published
+from as2jax.encoders.family import Key, Transformer, check_fields, register
+from as2jax.layers import transformer, vector_layers
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.layers.transformer import Dropout, LayerNorm
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
-
-DTYPES = ("float32", "bfloat16")
 
 
 class ModernBertEncoder(nn.Module):
@@ -49,15 +51,15 @@ class ModernBertEncoder(nn.Module):
   num_heads: int
   intermediate_size: int
   max_positions: int = 8192
-  window: int = 128
-  global_every: int = 3
+  window: Annotated[int, AtLeast(2)] = 128
+  global_every: Annotated[int, AtLeast(1)] = 3
   global_theta: float = 160_000.0
   local_theta: float = 10_000.0
   layer_norm_eps: float = 1e-5
   embedding_dropout: Rate = 0.0
   hidden_dropout: Rate = 0.0
   attention_dropout: Rate = 0.0
-  activation: str = "gelu"
+  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))] = "gelu"
   dtype: Dtype = "float32"
   precision: Precision = None
   attention: Annotated[str, OneOf(transformer.ATTENTION)] = "auto"
@@ -150,25 +152,13 @@ class ModernBertEncoder(nn.Module):
     return params["embeddings"]["word"]
 
   def _check(self):
+    check_fields(self)
     width, heads = self.hidden_size, self.num_heads
     if width % heads or width // heads % 2:
       raise InputError(
         f"encoder.num_heads: {heads} heads of hidden_size {width} would not have an even width, "
         "which rotary positions turn in pairs"
       )
-    if self.window < 2:
-      raise InputError(f"encoder.window = {self.window}: give 2 or more tokens")
-    if self.global_every < 1:
-      raise InputError(f"encoder.global_every = {self.global_every}: give 1 or more layers")
-    for key, known in (
-      ("activation", transformer.ACTIVATIONS),
-      ("dtype", DTYPES),
-      ("attention", transformer.ATTENTION),
-    ):
-      if str(getattr(self, key)) not in known:
-        raise InputError(f"encoder.{key}: {getattr(self, key)!r} is none of {', '.join(known)}")
-    if self.unroll < 0:
-      raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")
 
 
 def _near(position: Int[Array, "b l"], reach: int) -> Bool[Array, "b 1 l l"]:
@@ -322,3 +312,125 @@ def _dense(width: int, name: str, dtype: Any, precision: Any) -> nn.Dense:
     kernel_init=transformer.INITIALIZER,
     name=name,
   )
+
+
+_KINDS = ("full_attention", "sliding_attention")
+_BASES = {_KINDS[0]: ("global_rope_theta", 160_000.0), _KINDS[1]: ("local_rope_theta", 10_000.0)}
+
+
+def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Reads both forms of the config's attention, and refuses biases.
+
+  The form of its publication has `global_attn_every_n_layers` and `global_rope_theta`, that of
+  transformers 5 `layer_types` and `rope_parameters`.
+  """
+  for key in ("attention_bias", "mlp_bias", "norm_bias"):
+    if config.get(key, False):
+      raise ValueError(f"{key} is {config[key]!r:.80}; only layers without biases are implemented")
+  bases = {"global_theta": _theta(config, _KINDS[0]), "local_theta": _theta(config, _KINDS[1])}
+  kinds, layers = config.get("layer_types"), fields["num_layers"]
+  if kinds is None:
+    return bases
+  if not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= set(_KINDS):
+    raise ValueError(f"layer_types is no list of {layers} of {' and '.join(_KINDS)}")
+  whole = [n for n, kind in enumerate(kinds) if kind == _KINDS[0]]
+  every = whole[1] if len(whole) > 1 else layers
+  if whole != list(range(0, layers, every)):
+    raise ValueError("layer_types: only global attention in every n-th layer is implemented")
+  return {**bases, "global_every": every}
+
+
+def _theta(config: Mapping[str, Any], kind: str) -> float:
+  """Returns the base of the rotary positions of a kind of layers."""
+  key, default = _BASES[kind]
+  rope = config.get("rope_parameters") or {}
+  of_kind = (rope.get(kind) if isinstance(rope, Mapping) else None) or {}
+  if config.get("rope_scaling") or of_kind.get("rope_type", "default") != "default":
+    raise ValueError("rope_parameters: only rotary positions of type 'default' are implemented")
+  theta = of_kind.get("rope_theta", config.get(key, default))
+  if theta is None and kind == _KINDS[1]:  # as the original code has it: one base for all layers
+    return _theta(config, _KINDS[0])
+  if type(theta) not in (int, float) or not 1 < theta < 1e12:
+    raise ValueError(f"{key} is {theta!r:.80}; expected a number above 1")
+  return float(theta)
+
+
+def _settings(encoder: ModernBertEncoder) -> dict[str, Any]:
+  return {"global_rope_theta": encoder.global_theta, "local_rope_theta": encoder.local_theta}
+
+
+def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
+  """Returns the pooling and the layers of a sequence classifier."""
+  pooling, activation = (config.get(f"classifier_{key}") for key in ("pooling", "activation"))
+  pooling, activation = pooling or "cls", activation or "gelu"
+  if pooling not in ("cls", "mean") or activation not in vector_layers.ACTIVATIONS:
+    raise ValueError(
+      f"classifier_pooling {pooling!r:.80}, classifier_activation {activation!r:.80}; "
+      f"implemented are cls, mean and {', '.join(vector_layers.ACTIVATIONS)}"
+    )
+  dense = ("dense", width, activation, bool(config.get("classifier_bias", False)))
+  normed = ("norm", config.get("norm_eps", 1e-5), bool(config.get("norm_bias", False)))
+  last = ("dense", 0, "identity", True)
+  return pooling, [(dense, "head.dense"), (normed, "head.norm"), (last, "classifier")]
+
+
+_OF_A_LAYER = {
+  "attention/qkv/kernel": "attn.Wqkv.weight",
+  "attention/output/kernel": "attn.Wo.weight",
+  "feed_forward/gated/kernel": "mlp.Wi.weight",
+  "feed_forward/output/kernel": "mlp.Wo.weight",
+  "feed_forward_norm/scale": "mlp_norm.weight",
+}
+_BASE, _LARGE = (22, 768, 1152, 12), (28, 1024, 2624, 16)
+# Sizes of the Ettin suite by the table "Model Architecture" in
+# https://github.com/JHU-CLSP/ettin-encoder-vs-decoder.
+_SIZES = {
+  "answerdotai/ModernBERT-base": _BASE,
+  "answerdotai/ModernBERT-large": _LARGE,
+  "jhu-clsp/ettin-encoder-17m": (7, 256, 384, 4),
+  "jhu-clsp/ettin-encoder-32m": (10, 384, 576, 6),
+  "jhu-clsp/ettin-encoder-68m": (19, 512, 768, 8),
+  "jhu-clsp/ettin-encoder-150m": _BASE,
+  "jhu-clsp/ettin-encoder-400m": _LARGE,
+  "jhu-clsp/ettin-encoder-1b": (28, 1792, 3840, 28),
+}
+
+MODERNBERT = register(
+  Transformer(
+    name="modernbert",
+    module=ModernBertEncoder,
+    token="cls",
+    keys=(
+      *SIZES,
+      Key("max_position_embeddings", "max_positions", 8192, largest=1 << 20),
+      Key("local_attention", "window", 128, largest=1 << 20),
+      Key("global_attn_every_n_layers", "global_every", 3, largest=1 << 10),
+      Key("norm_eps", "layer_norm_eps", 1e-5, below=1.0),
+      Key("embedding_dropout", "embedding_dropout", 0.0, below=1.0),
+      Key("mlp_dropout", "hidden_dropout", 0.0, below=1.0),
+      Key("attention_dropout", "attention_dropout", 0.0, below=1.0),
+      Key("hidden_activation", "activation", "gelu", words=tuple(transformer.ACTIVATIONS)),
+    ),
+    names={
+      "embeddings/word": "embeddings.tok_embeddings.weight",
+      "embeddings/norm/scale": "embeddings.norm.weight",
+      "final_norm/scale": "final_norm.weight",
+      "layers/attention_norm/scale": "layers.{}.attn_norm.weight",
+      **{f"first_layer/{ours}": f"layers.0.{theirs}" for ours, theirs in _OF_A_LAYER.items()},
+      **{f"layers/{ours}": f"layers.{{}}.{theirs}" for ours, theirs in _OF_A_LAYER.items()},
+    },
+    first_stacked=1,
+    classes="ModernBert",
+    prefix="model.",
+    ignored=re.compile(r"(head|decoder|classifier)\..+"),  # heads of other tasks
+    special={"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
+    typed=False,
+    adapt=_adapt,
+    settings=_settings,
+    classifier=_classifier,
+    published={
+      name: published(*sizes, vocab_size=50368, max_position_embeddings=8192)
+      for name, sizes in _SIZES.items()
+    },
+  )
+)

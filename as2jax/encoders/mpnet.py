@@ -1,13 +1,16 @@
 """MPNet (Song et al. 2020): BERT's layers with a bias by relative position, over packed rows."""
 
 import math
+import re
 from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from as2jax.encoders import bert
 from as2jax.encoders.bert import BertEncoder
+from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers.transformer import INITIALIZER
 from as2jax.runtime.registry import AtLeast
 
@@ -55,3 +58,46 @@ def buckets(distance: np.ndarray, count: int) -> np.ndarray:
   scaled = ratio / np.float32(math.log(FARTHEST / near)) * np.float32(half - near)
   far = np.minimum(near + scaled.astype(np.int32), half - 1)
   return np.where(size < near, size, far).astype(np.int32) + half * (distance > 0)
+
+
+MPNET = register(
+  Transformer(
+    name="mpnet",
+    module=MPNetEncoder,
+    token="cls",
+    keys=(
+      *bert.KEYS,
+      Key("relative_attention_num_buckets", "relative_buckets", 32, least=4, largest=1 << 12),
+    ),
+    names={
+      **bert.EMBEDDINGS,
+      "relative_bias": "encoder.relative_attention_bias.weight",
+      **bert.tensor_names(bert.FEED_FORWARD),
+      **bert.tensor_names(
+        {
+          "layers/attention/query": "encoder.layer.{}.attention.attn.q",
+          "layers/attention/key": "encoder.layer.{}.attention.attn.k",
+          "layers/attention/value": "encoder.layer.{}.attention.attn.v",
+          "layers/attention/output": "encoder.layer.{}.attention.attn.o",
+          "layers/attention_norm": "encoder.layer.{}.attention.LayerNorm",
+        }
+      ),
+    },
+    classes="MPNet",
+    prefix="mpnet.",
+    # The pooler that transformers adds was never trained.
+    ignored=re.compile(
+      r"embeddings\.position_ids|pooler\.dense\.(weight|bias)|(classifier|lm_head)\..+"
+    ),
+    head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
+    special={"bos": "<s>", "eos": "</s>", "unk": "[UNK]", "pad": "<pad>", "mask": "<mask>"},
+    typed=False,
+    adapt=lambda config, fields: {"type_vocab_size": 0, "position_offset": 2},
+    settings=lambda encoder: {"pad_token_id": 1},
+    published={
+      "microsoft/mpnet-base": bert.published(
+        *bert.BASE, vocab_size=30527, max_position_embeddings=514, layer_norm_eps=1e-5
+      )
+    },
+  )
+)

@@ -1,22 +1,26 @@
 """Vectors of whole words from the input table of a BERT (Cross-VAEs, section 4.3)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float32
 
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
-from as2jax.encoders.checkpoints import pretrained
-from as2jax.encoders.checkpoints.folders import config_file
-from as2jax.encoders.checkpoints.weights import read_tensors
-from as2jax.encoders.static import WordEncoding, digest
+from as2jax.encoders import hub, transformer_folder
+from as2jax.encoders.family import Family, Request, Source, build, register
+from as2jax.encoders.static import (
+  WORDS,
+  StaticEncoder,  # noqa: F401 (`words` in the registry)
+  WordEncoding,
+  digest,
+  kept_encoding,
+)
 from as2jax.runtime.errors import InputError
 
-_NAME = "embeddings/word"
+VOCABULARIES = ("data", "train")  # whether other splits' words are read
 
 
 def prepare(
@@ -48,8 +52,8 @@ def prepare(
     InputError: a folder without a BERT, marks that it lacks, texts without words.
 
   """
-  tokenizer = pretrained.check_vocabulary(load_tokenizer(str(folder)), folder)
-  backend, table = tokenizer.backend, _table(folder)
+  tokenizer = transformer_folder.check_vocabulary(load_tokenizer(str(folder)), folder)
+  backend, table = tokenizer.backend, transformer_folder.load_table(folder)
   known = backend.get_vocab()
   _check(backend, known, marks, folder)
   counts = _count(backend, texts)
@@ -125,18 +129,58 @@ def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Toke
   return Tokenizer(word_level, f"a vocabulary of {len(vocabulary):,} words")
 
 
-def _table(folder: epath.PathLike) -> Float32[np.ndarray, "v d"]:
-  """The rows of the input table alone."""
-  family, fields = pretrained.read_family(folder)
-  name = family.names[_NAME]
-  tensors, source = read_tensors(folder, family.today, keep=(name,))
-  if name not in tensors:
-    raise InputError(f"{source}: the tensor {name!r}, the table of word vectors, is missing")
-  table = np.asarray(family.ours(_NAME, tensors[name]), np.float32)
-  wanted = (fields["vocab_size"], fields["hidden_size"])
-  if table.shape != wanted:
-    raise InputError(
-      f"{source}: the tensor {name!r} has shape {list(table.shape)}, but "
-      f"{config_file(folder)} asks for {list(wanted)}"
+class Words(Family):
+  """Whole words with vectors from a BERT's input table (Cross-VAEs)."""
+
+  name = "words"
+
+  def open(self, section: Mapping[str, Any], request: Request) -> Source:
+    """Opens the run's words; `encoder.vocabulary` says whether other splits' words are read."""
+
+    def make() -> WordEncoding:
+      if section["vocabulary"] not in VOCABULARIES:
+        raise InputError(
+          f"encoder.vocabulary = {section['vocabulary']!r}: use one of {', '.join(VOCABULARIES)}"
+        )
+      return prepare(
+        request.texts("train"),
+        hub.resolve(section["pretrained"]),
+        size=section["size"],
+        marks=section["marks"],
+        scale=section["scale"],
+        others=request.texts() if section["vocabulary"] == "data" else (),
+      )
+
+    encoding = kept_encoding(request.workdir, make)
+    statistics, vocabulary = encoding.statistics, encoding.tokenizer.backend
+    rows, width = encoding.table.shape
+    marks = tuple(vocabulary.token_to_id(mark) for mark in statistics["marks"])
+    return Source(
+      module=self._module(section, rows, width),
+      params={"embeddings/word": encoding.table},
+      tokenizer=encoding.tokenizer,
+      max_length=None,
+      model_fields={"marks": marks, "output_size": statistics["output_size"]},
+      provenance={"pretrained": section["pretrained"], "family": self.name, "words": statistics},
     )
-  return table
+
+  def describe(self, section: Mapping[str, Any]) -> Source:
+    """Builds the table of as many words as a data set may have."""
+    generated = section["size"] or WORDS
+    rows = WORDS if section["vocabulary"] == "data" else generated
+    width = transformer_folder.published(section["pretrained"])[1]["hidden_size"]
+    fields = {"marks": (2, 3), "output_size": generated}
+    module = self._module(section, rows, width)
+    return Source(module, {}, None, None, {"family": self.name}, model_fields=fields)
+
+  def check_there(self, section: Mapping[str, Any], root: str) -> None:
+    """Raises InputError where the BERT is neither here nor on the hub."""
+    if reason := hub.absent(section["pretrained"]):
+      raise InputError(f"{section['pretrained']} is not here ({reason})")
+
+  def _module(self, section: Mapping[str, Any], rows: int, width: int) -> Any:
+    left_out = ("pretrained", "vocabulary", "size", "scale", "marks")
+    return build(section, left_out, vocab_size=rows, hidden_size=width)
+
+
+register(Words())

@@ -3,8 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -16,13 +17,20 @@ from jaxtyping import Array, Float, Float32, Int
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
-from as2jax.encoders.checkpoints import word_vectors
+from as2jax.encoders import hub, word_vectors
+from as2jax.encoders.family import Family, Request, Source, build, register
 from as2jax.layers.transformer import INITIALIZER, Dropout
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, refuse_others
 from as2jax.runtime.registry import Rate
 
+# Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config.
+ENCODER_FOLDER = "encoder"
+PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
+WORDS = 50_000  # rows of a vocabulary that only the data would tell
 VOCABULARIES = ("data", "file")
+# Keys of a config's section that say how the vocabulary is made, no fields of the encoder.
+SETTINGS = ("vocabulary", "lower", "treebank", "unknown_words", "markers")
 _TABLE, _STATISTICS = "vectors.safetensors", "vectors.json"  # the second is written last
 _NAME = "embeddings/word"
 
@@ -228,3 +236,91 @@ def digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:
   sha256 = hashlib.sha256(tokenizer.fingerprint.encode())
   sha256.update(memoryview(np.ascontiguousarray(table)).cast("B"))
   return sha256.hexdigest()
+
+
+def kept_encoding(workdir: epath.PathLike, make: Callable[[], WordEncoding]) -> WordEncoding:
+  """Loads the vocabulary with its vectors that the run in `workdir` has, or makes and keeps one."""
+  if not workdir:
+    return make()
+  folder = epath.Path(workdir) / ENCODER_FOLDER
+  if (folder / _STATISTICS).exists():
+    return load(folder)
+  encoding = make()
+  folder.rmtree(missing_ok=True)  # a part that a killed process left
+  save(encoding, folder)
+  return encoding
+
+
+def vector_width(file: str) -> int:
+  """Returns the width of word vectors, as published files have it in their names.
+
+  Raises:
+    InputError: the name does not say it (`glove.6B.300d.txt` does).
+
+  """
+  match = re.search(r"\.(\d+)d\b", file)
+  if not match:
+    raise InputError(
+      f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
+      "give such as glove.6B.300d.txt (the file is not read)"
+    )
+  return int(match[1])
+
+
+class WordVectors(Family):
+  """Encoders over a file of word vectors: the vocabulary is the run's for ever.
+
+  Args:
+    name: of the encoder.
+    width: the encoder's field of the vectors' width.
+
+  """
+
+  of_words = True
+
+  def __init__(self, name: str, width: str):
+    self.name, self.width = name, width
+
+  def open(self, section: Mapping[str, Any], request: Request) -> Source:
+    """Opens the vectors of the run's words."""
+
+    def make() -> WordEncoding:
+      path = hub.found_file(section["vectors"], request.root)
+      settings = {key: section[key] for key in SETTINGS}
+      return prepare(request.texts(), path, **settings, progress=PROGRESS)
+
+    encoding = kept_encoding(request.workdir, make)
+    rows, width = encoding.table.shape
+    params = {"embeddings/word": encoding.table}
+    provenance = {
+      "pretrained": section["vectors"],
+      "family": self.name,
+      "words": encoding.statistics,
+    }
+    if section.get("weights"):
+      params |= self.read_weights(hub.found_file(section["weights"], request.root))
+      provenance["weights"] = section["weights"]
+    module = self._module(section, rows, width)
+    return Source(module, params, encoding.tokenizer, None, provenance)
+
+  def read_weights(self, path: epath.Path) -> dict[str, np.ndarray]:
+    """Reads the parameters over the vectors, by path; static vectors have none."""
+    raise NotImplementedError
+
+  def describe(self, section: Mapping[str, Any]) -> Source:
+    """Builds the encoder of as many words as a data set may have, and of the file's width."""
+    module = self._module(section, WORDS, vector_width(section["vectors"]))
+    return Source(module, {}, None, None, {"family": self.name})
+
+  def check_there(self, section: Mapping[str, Any], root: str) -> None:
+    """Raises InputError where the files of vectors or weights are not here."""
+    for key in ("vectors", "weights"):
+      if section.get(key):
+        hub.found_file(section[key], root)
+
+  def _module(self, section: Mapping[str, Any], rows: int, width: int) -> Any:
+    left_out = ("vectors", "weights", *SETTINGS)
+    return build(section, left_out, **{"vocab_size": rows, self.width: width})
+
+
+register(WordVectors("static", "hidden_size"))

@@ -1,20 +1,24 @@
 """XLNet (Yang et al. 2019) in Flax Linen, content stream, over packed rows."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.data.batches.batch import Tokens
+from as2jax.encoders.bert import tensor_names
+from as2jax.encoders.family import Key, Transformer, check_fields, register
 from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.registry import AtLeast, Dtype, Precision, Rate
+from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
-DTYPES = ("float32", "bfloat16")
 ATTENTION_TYPES = ("bi", "uni")
 
 
@@ -24,7 +28,7 @@ class XLNetEncoder(nn.Module):
   Positions count only as differences, so a unit gives the same vectors wherever it lies in a row,
   and no length is too long. `tokens.type` counts only as same or other: XLNet's 0 and 1 for two
   sentences and 2 for `<cls>`. The query stream, permutation masks and the mask embedding belong to
-  pre-training and are not here. The fields are the whole configuration; parameters are float32:
+  pre-training and are not here. Parameters are float32:
 
     embeddings/word [vocab_size, d]
     layers/attention/{query, key, value, relative, output}/kernel [d, d]
@@ -51,12 +55,12 @@ class XLNetEncoder(nn.Module):
   num_layers: int
   num_heads: int
   intermediate_size: int
-  attention_type: str
+  attention_type: Annotated[str, OneOf(ATTENTION_TYPES)]
   clamp_len: int
   layer_norm_eps: float
   hidden_dropout: Rate
   attention_dropout: Rate
-  activation: str
+  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))]
   dtype: Dtype
   precision: Precision
   unroll: Annotated[int, AtLeast(0)]
@@ -178,21 +182,13 @@ class XLNetEncoder(nn.Module):
     )
 
   def _check(self):
+    check_fields(self)
     if self.hidden_size % self.num_heads:
       raise InputError(
         f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
       )
     if self.hidden_size % 2:
       raise InputError(f"encoder.hidden_size: {self.hidden_size} is odd; sinusoids come in pairs")
-    for name, known in (
-      ("attention_type", ATTENTION_TYPES),
-      ("activation", tuple(transformer.ACTIVATIONS)),
-      ("dtype", DTYPES),
-    ):
-      if str(getattr(self, name)) not in known:
-        raise InputError(f"encoder.{name}: {getattr(self, name)!r} is none of {', '.join(known)}")
-    if self.unroll < 0:
-      raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")
 
 
 class WordEmbeddings(nn.Module):
@@ -213,3 +209,127 @@ class WordEmbeddings(nn.Module):
     if offset is not None:
       x += offset.astype(jnp.float32)
     return transformer.Dropout(self.dropout)(x.astype(self.dtype), train=train)
+
+
+_ATTENTION = ("query", "key", "value", "relative", "output")
+# Kernels [d, heads·k] here and bare [d, heads, k] in transformers; `output` is its own transpose.
+_HEADED = frozenset(f"layers/attention/{name}/kernel" for name in _ATTENTION)
+# Kernels whose first axis there is our last.
+_TRANSPOSED = frozenset(
+  f"layers/{name}/kernel"
+  for name in ("attention/output", "feed_forward/intermediate", "feed_forward/output")
+)
+
+
+def _ours(path: str, tensor: np.ndarray) -> np.ndarray:
+  """Returns the parameter at `path` of one tensor of one layer; a view where it can be."""
+  if path in _HEADED and tensor.ndim == 3:
+    tensor = tensor.reshape(tensor.shape[0], -1)
+  return tensor.T if path in _TRANSPOSED else tensor
+
+
+def _theirs(path: str, value: np.ndarray, heads: int) -> np.ndarray:
+  """Returns the tensor of one layer of the parameter at `path`."""
+  value = value.T if path in _TRANSPOSED else value
+  return value.reshape(value.shape[0], heads, -1) if path in _HEADED else value
+
+
+def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Checks what has no field of its own, and reads the attention's rate of dropout."""
+  width, heads = fields["hidden_size"], fields["num_heads"]
+  if config.get("d_head") is not None:
+    own = Key("d_head", "", least=0, largest=1 << 16).read(config)  # 0 is for none
+    if own and own * heads != width:
+      raise ValueError(f"d_head {own} × n_head {heads} is not d_model {width}")
+  for key in ("bi_data", "same_length"):
+    if config.get(key):
+      raise ValueError(f"{key} is {config[key]!r}; only false is implemented")
+  rate = Key("dropatt", "", fields["hidden_dropout"], below=1.0).read(config)
+  return {"attention_dropout": rate}
+
+
+def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
+  """Returns the pooling and the layers of a sequence classifier, whose summary may lack its layer."""
+  kind, activation = config.get("summary_type", "last"), config.get("summary_activation", "tanh")
+  projects = config.get("summary_use_proj", True)
+  if kind != "last" or projects and activation != "tanh":
+    raise ValueError(f"summary_type {kind!r}, {activation!r} is not implemented")
+  layers = [(("dense", width, "tanh", True), XLNET.head["pooler"])] if projects else []
+  return "cls_last", [*layers, (("dense", 0, "identity", True), XLNET.head["head"])]
+
+
+def _classifier_settings(pooler: bool, rate: float) -> dict[str, Any]:
+  return {
+    "summary_type": "last",
+    "summary_use_proj": pooler,
+    "summary_activation": "tanh" if pooler else "linear",
+    "summary_last_dropout": rate,
+  }
+
+
+def _published(d_model: int, layers: int, heads: int, inner: int) -> dict[str, int]:
+  sizes = {"d_model": d_model, "n_layer": layers, "n_head": heads, "d_inner": inner}
+  return {"vocab_size": 32000, **sizes}
+
+
+XLNET = register(
+  Transformer(
+    name="xlnet",
+    module=XLNetEncoder,
+    token="cls_last",
+    keys=(
+      Key("vocab_size", "vocab_size", largest=1 << 24),
+      Key("d_model", "hidden_size", largest=1 << 16),
+      Key("n_layer", "num_layers", largest=1 << 10),
+      Key("n_head", "num_heads", largest=1 << 12),
+      Key("d_inner", "intermediate_size", largest=1 << 18),
+      Key("attn_type", "attention_type", "bi", words=ATTENTION_TYPES),
+      Key("clamp_len", "clamp_len", -1, least=-1, largest=1 << 20),
+      Key("layer_norm_eps", "layer_norm_eps", 1e-12, below=1.0),
+      Key("dropout", "hidden_dropout", 0.1, below=1.0),
+      Key("ff_activation", "activation", "gelu", words=tuple(transformer.ACTIVATIONS)),
+    ),
+    width="d_model",
+    heads="n_head",
+    names={
+      "embeddings/word": "word_embedding.weight",
+      **{
+        f"layers/attention/{ours}/kernel": f"layer.{{}}.rel_attn.{theirs}"
+        for ours, theirs in zip(_ATTENTION, "qkvro", strict=True)
+      },
+      "layers/attention/r_w_bias": "layer.{}.rel_attn.r_w_bias",
+      "layers/attention/r_r_bias": "layer.{}.rel_attn.r_r_bias",
+      "layers/attention/r_s_bias": "layer.{}.rel_attn.r_s_bias",
+      "layers/attention/seg_embed": "layer.{}.rel_attn.seg_embed",
+      **tensor_names(
+        {
+          "layers/attention_norm": "layer.{}.rel_attn.layer_norm",
+          "layers/feed_forward/intermediate": "layer.{}.ff.layer_1",
+          "layers/feed_forward/output": "layer.{}.ff.layer_2",
+          "layers/output_norm": "layer.{}.ff.layer_norm",
+        }
+      ),
+    },
+    classes="XLNet",
+    prefix="transformer.",
+    # The query stream's start, and heads of other tasks.
+    ignored=re.compile(
+      r"mask_emb|(lm_loss|sequence_summary|logits_proj|classifier|qa_outputs"
+      r"|start_logits|end_logits|answer_class)\..+"
+    ),
+    head={"pooler": "sequence_summary.summary", "head": "logits_proj"},
+    special={"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
+    typed=True,
+    ours=_ours,
+    theirs=_theirs,
+    adapt=_adapt,
+    settings=lambda encoder: {"dropatt": encoder.attention_dropout},
+    bare_head=True,
+    classifier_settings=_classifier_settings,
+    classifier=_classifier,
+    published={
+      "xlnet-base-cased": _published(768, 12, 12, 3072),
+      "xlnet-large-cased": _published(1024, 24, 16, 4096),
+    },
+  )
+)

@@ -16,7 +16,7 @@ from flax import traverse_util
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
 from as2jax.data.readers import controlled
-from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders import transformer_folder, weights
 from as2jax.evaluation import compare, run_scores
 from as2jax.inference import open as opening
 from as2jax.runtime import registry
@@ -227,12 +227,12 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
   folder.mkdir(parents=True, exist_ok=True)
   write_whole(folder / "config.json", json.dumps(sizes))
   write_whole(folder / "vocab.txt", "".join(f"{word}\n" for word in (*MARKS, *words)))
-  family, fields = pretrained.read_family(folder)
+  family, fields = transformer_folder.read_family(folder)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
   rng = np.random.default_rng(0)
   params = {}
-  for path, spec in pretrained.shapes(encoder).items():
+  for path, spec in weights.shapes(encoder).items():
     shape = spec.shape
     value = rng.normal(0, WIDTH**-0.5, shape) if len(shape) > 1 else np.zeros(shape)
     if path.endswith("/scale"):
@@ -241,5 +241,5 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
       value = np.zeros(shape)
     params[path] = value.astype(np.float32)
   params["embeddings/position"] *= 1.0 if mixes else 0.0
-  tensors = pretrained.to_tensors(traverse_util.unflatten_dict(params, sep="/"))
+  tensors = weights.to_tensors(traverse_util.unflatten_dict(params, sep="/"))
   save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})

@@ -20,7 +20,7 @@ from as2jax.data import dataset as datasets
 from as2jax.data.lines import Lines
 from as2jax.data.record import Question
 from as2jax.data.text import normalise, word_tokenizer
-from as2jax.encoders.checkpoints import word_vectors
+from as2jax.encoders import word_vectors
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 

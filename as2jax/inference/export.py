@@ -17,14 +17,8 @@ import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax.encoders.checkpoints import (
-  families,
-  folders,
-  pretrained,
-  published_folder,
-  published_head,
-  sentence_folder,
-)
+from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder, weights
+from as2jax.encoders import family as families
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
 from as2jax.models.system import PublishedForm, System
@@ -36,21 +30,12 @@ from as2jax.training.build import Components
 log = logging.getLogger(__name__)
 
 LABELS = {0: "answer"}  # one logit, w₁ − w₀, whose sigmoid is P(1)
-CLASSIFIERS = {
-  "bert": "BertForSequenceClassification",
-  "roberta": "RobertaForSequenceClassification",
-  "mpnet": "MPNetForSequenceClassification",
-  "xlnet": "XLNetForSequenceClassification",
-  "modernbert": "ModernBertForSequenceClassification",
-}
-ENCODERS = {
-  "bert": "BertModel",
-  "roberta": "RobertaModel",
-  "mpnet": "MPNetModel",
-  "xlnet": "XLNetModel",
-  "modernbert": "ModernBertModel",
-}
 TOKENS = {"cls": "the first", "cls_last": "the last"}
+
+
+def classifier(family: families.Transformer) -> str:
+  """Returns the name of transformers' class of a family's sequence classifiers."""
+  return f"{family.classes}ForSequenceClassification"
 
 
 def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None) -> pathlib.Path:
@@ -121,14 +106,14 @@ def published_form(model: System) -> PublishedForm:
     return form
   if not family.head:  # its classifiers have other layers than ours: a list of modules has any
     return _as_modules(form, model.encoder.hidden_size)
-  if form.token != family.tokens:
+  if form.token != family.token:
     raise InputError(
-      f"model.token = {form.token!r}: {CLASSIFIERS[family.name]} classifies by "
-      f"{TOKENS[family.tokens]} token ({family.tokens!r}) alone"
+      f"model.token = {form.token!r}: {classifier(family)} classifies by "
+      f"{TOKENS[family.token]} token ({family.token!r}) alone"
     )
-  if not form.pooler and family.name != "xlnet":
+  if not form.pooler and not family.bare_head:
     raise InputError(
-      f"model.pooler = False: {CLASSIFIERS[family.name]} always has a tanh layer "
+      f"model.pooler = False: {classifier(family)} always has a tanh layer "
       "before its head, so nothing would give the same scores; train with "
       "--config.model.pooler=True"
     )
@@ -167,7 +152,7 @@ def write(
   texts = {"max_length": components.config.data.max_length, "lower_case": lower_case}
   # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
   pooler = components.source.pooler if form.kind == "sentence_transformer" else None
-  tensors = pretrained.to_tensors(
+  tensors = weights.to_tensors(
     _below(params, "encoder/"), pooler, family=family, num_heads=encoder.num_heads
   )
   stems, settings, layers = (), {}, []
@@ -176,13 +161,13 @@ def write(
   if stems:
     tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
     for (layer, leaves), stem in zip(layers, stems, strict=True):
-      tensors |= published_head.tensors_of(layer, stem, leaves)
-  architecture = (CLASSIFIERS if stems else ENCODERS)[family.name]
-  published_folder.write_transformer(
+      tensors |= cross_encoder_folder.tensors_of(layer, stem, leaves)
+  architecture = classifier(family) if stems else f"{family.classes}Model"
+  transformer_folder.write_transformer(
     folder, tensors, architecture=architecture, settings=settings, **source
   )
   if form.kind == "sentence_transformer":
-    published_folder.write_sentence_modules(
+    sentence_folder.write_sentence_modules(
       folder,
       width=encoder.hidden_size,
       fields={"pooling": form.pooling, "dense": form.dense, "normalize": form.normalize},
@@ -193,16 +178,16 @@ def write(
       **texts,
     )
   elif not stems:
-    published_folder.write_scoring_modules(
+    cross_encoder_folder.write_scoring_modules(
       folder, width=encoder.hidden_size, pooling=form.pooling, layers=layers, **texts
     )
     asked = {"query": prompts.question} if prompts.question else {}
-    published_folder.write_settings(folder, version=__version__, prompts=asked, cross_encoder=True)
+    sentence_folder.write_settings(folder, version=__version__, prompts=asked, cross_encoder=True)
   elif prompts.question or lower_case:
-    published_folder.write_classifier_module(
+    cross_encoder_folder.write_classifier_module(
       folder, prompt=prompts.question, version=__version__, **texts
     )
-  published_folder.write_tokenizer(
+  transformer_folder.write_tokenizer(
     folder,
     tokenizer=components.source.tokenizer,
     family=family,
@@ -212,7 +197,7 @@ def write(
 
 def _head(
   form: PublishedForm,
-  family: families.Family,
+  family: families.Transformer,
   params: Mapping[str, np.ndarray],
   base: epath.PathLike,
 ) -> tuple[Sequence[str], dict[str, Any], list[tuple[tuple, dict[str, np.ndarray]]]]:
@@ -226,7 +211,7 @@ def _head(
     layers = []
     for number, layer in enumerate(form.layers):
       layers.append((layer, _below(params, f"layer_{number}/")))
-    stems = published_head.stems(base)
+    stems = cross_encoder_folder.stems(base)
     return stems, _labels_of(base, form.layers[-1][1]) if stems else {}, layers
   kernel, bias = params["head/kernel"], params["head/bias"]
   single = {"kernel": kernel[:, 1:] - kernel[:, :1], "bias": bias[1:] - bias[:1]}  # w₁ − w₀
@@ -243,7 +228,7 @@ def _head(
 
 def _labels_of(base: epath.PathLike, classes: int) -> dict[str, Any]:
   """Returns the names of the classes as the base has them; of one class, the score is P(it)."""
-  names = published_head.labels(base) or [f"LABEL_{i}" for i in range(classes)]
+  names = cross_encoder_folder.labels(base) or [f"LABEL_{i}" for i in range(classes)]
   kind = "activation.Sigmoid" if classes == 1 else "linear.Identity"
   return _labels(names, kind)
 
@@ -256,24 +241,22 @@ def _labels(names: Sequence[str], activation: str) -> dict[str, Any]:
   }
 
 
-def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[str, Any]:
-  settings = _labels(list(LABELS.values()), "activation.Sigmoid")
-  if family.name != "xlnet":
-    return settings | {"classifier_dropout": form.dropout}
-  return settings | {
-    "summary_type": "last",
-    "summary_use_proj": form.pooler,
-    "summary_activation": "tanh" if form.pooler else "linear",
-    "summary_last_dropout": form.dropout,
+def _classifier_settings(form: PublishedForm, family: families.Transformer) -> dict[str, Any]:
+  """Returns what the config of a family's sequence classifier says of its head and its one class."""
+  return {
+    "id2label": {str(i): label for i, label in LABELS.items()},
+    "label2id": {label: i for i, label in LABELS.items()},
+    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
+    **family.classifier_settings(form.pooler, form.dropout),
   }
 
 
 def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
   """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
-  folder = pretrained.resolve(components.config.encoder.pretrained)
-  if form.kind == "reranker" and (published := published_head.read(folder)):
+  folder = hub.resolve(components.config.encoder.pretrained)
+  if form.kind == "reranker" and (published := cross_encoder_folder.read(folder)):
     return published.transformer, published.lower_case
-  if form.from_sentence_folder or folders.config_file(folder) is None:
+  if form.from_sentence_folder or hub.config_file(folder) is None:
     published = sentence_folder.read(folder)
     return published.transformer, published.lower_case and form.from_sentence_folder
   return folder, False

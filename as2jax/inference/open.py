@@ -20,8 +20,8 @@ from as2jax.data import columns as column_names
 from as2jax.data import tables, user_files
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
-from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
-from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
+from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder
+from as2jax.encoders.sentence_folder import SentenceFolder
 from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker, ranked_rows
@@ -83,7 +83,7 @@ def load(
   except InputError as error:
     if folder.is_dir() or source.startswith("package:"):
       raise
-    text = str(error).removesuffix(f"; {folders.SAMPLE}")
+    text = str(error).removesuffix(f"; {hub.SAMPLE}")
     raise InputError(f"{source} is no run's folder, and no published model: {text}") from error
 
 
@@ -247,11 +247,11 @@ def is_run(folder: epath.PathLike) -> bool:
 
 def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   """The ranker of a published folder, which has neither seeds nor data."""
-  folder = pretrained.resolve(source)
+  folder = hub.resolve(source)
   config = base.get_config()
   config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
   config.mode, config.data.name = "predict", "none"
-  published = published_head.read(folder)
+  published = cross_encoder_folder.read(folder)
   if published is not None:
     config.encoder.name = "reranker"
     config.model = ConfigDict({"name": "reranker", "dropout": 0.0})
@@ -309,7 +309,7 @@ def _label(folder: epath.Path, published: SentenceFolder, label: str | int | Non
     InputError: no class of that name or number, or none is given and there are three or more.
 
   """
-  names, classes = published_head.labels(folder), published.fields["layers"][-1][1]
+  names, classes = cross_encoder_folder.labels(folder), published.fields["layers"][-1][1]
   shown = ", ".join(f"{i} {name}" for i, name in enumerate(names)) or f"0 to {classes - 1}"
   if label is None and "label" not in published.fields:
     raise InputError(
@@ -325,7 +325,7 @@ def _label(folder: epath.Path, published: SentenceFolder, label: str | int | Non
 
 def _positions(folder: epath.PathLike) -> int | None:
   """The longest unit that the encoder in `folder` takes, in tokens; None for any."""
-  family, fields = pretrained.read_family(folder)
+  family, fields = transformer_folder.read_family(folder)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   fields = {"precision": None, **fields}
   return registry.build(registry.ENCODERS, section, "encoder", **fields).max_length
@@ -334,7 +334,7 @@ def _positions(folder: epath.PathLike) -> int | None:
 def _similarity(folder: epath.Path) -> str:
   """The score by which a bi-encoder's folder compares vectors; the library's default is cosine."""
   if not (folder / sentence_folder.MODULES).exists():
-    config = folders.config_file(folder)
+    config = hub.config_file(folder)
     head = (config and read_json(config).get("architectures")) or "nothing"
     raise InputError(
       f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and `architectures` of its config "

@@ -99,7 +99,7 @@ class BiEncoder(System):
 class SentenceBert(BiEncoder):
   """A language model, poolings, dense layers and a normalisation: sentence → vector.
 
-  `as2jax.encoders.checkpoints.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
+  `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
   float32, and products with the dense layers have the highest precision.
 
   Attributes:

@@ -126,7 +126,7 @@ class LocalContextCrossEncoder(SequenceClassifier):
 class Reranker(System):
   """Question and candidate in one sequence, pooled, through the layers of a published head.
 
-  `as2jax.encoders.checkpoints.published_head.read` gives `pooling` and `layers`. With one logit the
+  `as2jax.encoders.cross_encoder_folder.read` gives `pooling` and `layers`. With one logit the
   score is that logit. With n it is the log-odds of class `label`, l_k − ln Σ_{j≠k} exp(l_j), which is
   l_1 − l_0 for two. Losses see two-way logits with the same probability of class `label`.
 

@@ -59,7 +59,7 @@ ENCODERS = Table(
     "elmo": "as2jax.encoders.elmo:ElmoEncoder",
     "static": "as2jax.encoders.static:StaticEncoder",
     "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",
-    "words": "as2jax.encoders.static:StaticEncoder",
+    "words": "as2jax.encoders.piece_vectors:StaticEncoder",
   },
 )
 LOSSES = Table(

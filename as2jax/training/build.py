@@ -36,7 +36,7 @@ from as2jax.training import stored_split
 from as2jax.training.step import check_accumulation
 
 if TYPE_CHECKING:
-  from as2jax.encoders.open import Source
+  from as2jax.encoders.family import Source
 
 log = logging.getLogger(__name__)
 
@@ -332,14 +332,14 @@ def load(
     InputError: see the parts.
 
   """
-  from as2jax.encoders.checkpoints import sentence_folder
-  from as2jax.encoders.open import open_source
+  from as2jax.encoders import sentence_folder
+  from as2jax.encoders.open_encoder import open_encoder
 
   config, dataset = _with_data(config) if data else (config, None)
   if not registry.has_parameters(config.model.name):
     model = registry.build(registry.MODELS, config.model, "model")
     return Components(config, dataset, None, model, None, {}, {})
-  source = open_source(
+  source = open_encoder(
     config.encoder,
     texts=lambda *splits: _texts(dataset, splits),
     workdir=workdir,

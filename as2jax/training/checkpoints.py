@@ -20,7 +20,7 @@ from etils import epath
 from flax import traverse_util
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
-from as2jax.encoders.checkpoints.weights import check_finite
+from as2jax.encoders.weights import check_finite
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import (

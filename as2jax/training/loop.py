@@ -19,7 +19,7 @@ from etils import epath
 from as2jax.data import holdout
 from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
-from as2jax.encoders import open
+from as2jax.encoders import open_encoder
 from as2jax.evaluation import diagnostics, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
@@ -73,7 +73,7 @@ def _claim(workdir: epath.Path, config: Any) -> dict | None:
   if finished is not None:
     record.check_finished(workdir, config, finished)
   elif not record.begun(workdir):
-    open.forget(workdir)
+    open_encoder.forget(workdir)
     results.note_another_training(workdir)
   return finished
 

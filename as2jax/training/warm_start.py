@@ -26,7 +26,7 @@ from flax import traverse_util
 
 from as2jax.config.overrides import differences, flatten
 from as2jax.data.inputs import protocol as fitted
-from as2jax.encoders.open import ENCODER_FOLDER
+from as2jax.encoders.open_encoder import ENCODER_FOLDER
 from as2jax.evaluation import results
 from as2jax.models.system import System
 from as2jax.runtime import processes, registry

@@ -19,7 +19,7 @@ import as2jax
 from as2jax.config import words
 from as2jax.data import dataset as datasets
 from as2jax.data.record import Question
-from as2jax.encoders.checkpoints.pretrained import resolve
+from as2jax.encoders.hub import resolve
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import machine
 

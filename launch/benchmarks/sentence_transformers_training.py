@@ -26,7 +26,7 @@ from as2jax.data import trec_files
 from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
 from as2jax.data.record import Question
-from as2jax.encoders.checkpoints.pretrained import resolve
+from as2jax.encoders.hub import resolve
 from as2jax.evaluation import metrics, results
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import machine

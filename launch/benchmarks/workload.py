@@ -123,9 +123,9 @@ def of_batcher(settings: dict[str, Any], weights: Mapping[str, Any], batcher: An
 
 def encoder_of(shape: str, **fields: Any) -> dict[str, Any]:
   """Return the section `encoder` of a published shape; `fields` take the place of its own."""
-  from as2jax.encoders.checkpoints import published_shapes
+  from as2jax.encoders import transformer_folder
 
-  family, sizes = published_shapes.family(SHAPES[shape])
+  family, sizes = transformer_folder.published(SHAPES[shape])
   return {"name": family.name, **sizes, **fields}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.encoders.checkpoints.folders import resolve
+from as2jax.encoders.hub import resolve
 
 ROOT = pathlib.Path(os.environ.get("AS2JAX_DATA", "absent"))
 pytestmark = pytest.mark.skipif(

@@ -96,7 +96,7 @@ def test_an_attention_that_cannot_be_is_named():
     run(tiny(attention="xla"), True)
   with pytest.raises(InputError, match="'cudnn' wants a GPU.*cpu and float32"):
     run(tiny(attention="cudnn"), False)
-  with pytest.raises(InputError, match="encoder.attention: 'flash' is none of auto, plain"):
+  with pytest.raises(InputError, match="encoder.attention = 'flash': use one of auto, plain"):
     run(tiny(attention="flash"), False)
 
 

@@ -14,7 +14,7 @@ import pytest
 import tiny_elmo
 from rows import lay, vectors
 
-from as2jax.encoders.checkpoints import elmo_weights
+from as2jax.encoders import elmo
 from as2jax.encoders.elmo import ElmoEncoder, LayerMix, State
 from as2jax.runtime.errors import InputError
 
@@ -38,7 +38,7 @@ def tiny(lstm=(), characters=(), **fields):
   options = tiny_elmo.options(dict(lstm), dict(characters))
   tensors = tiny_elmo.datasets(options)
   with tempfile.TemporaryDirectory() as folder:
-    actual, params = elmo_weights.load(tiny_elmo.write(Path(folder), options, tensors))
+    actual, params = elmo.load(tiny_elmo.write(Path(folder), options, tensors))
   return ElmoEncoder(**{**actual, **RUNS, **fields}), params, options, tensors
 
 
@@ -60,7 +60,7 @@ def continued(encoder, params, tokens, state):
 
 @needs_data
 def test_top_layer_equals_the_recordings_with_carried_state():
-  fields, params = elmo_weights.load(DATA)
+  fields, params = elmo.load(DATA)
   encoder = ElmoEncoder(**{**fields, **RUNS})
   lists = json.loads((DATA / "lm_embeddings_sentences.json").read_text())
   batches = [[text.split() for text in batch] for batch in zip(*lists, strict=True)]
@@ -82,7 +82,7 @@ def test_top_layer_equals_the_recordings_with_carried_state():
 
 @needs_data
 def test_every_layer_of_the_real_weights_equals_numpy():
-  fields, params = elmo_weights.load(DATA)
+  fields, params = elmo.load(DATA)
   encoder = ElmoEncoder(**{**fields, **RUNS})
   options, tensors = json.loads((DATA / "options.json").read_text()), {}
   with h5py.File(DATA / "lm_weights.hdf5") as file:

@@ -15,7 +15,7 @@ from as2jax.config import recipes
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.word_tokenizer import entries
-from as2jax.encoders.characters import word_characters
+from as2jax.encoders.bilm import word_characters
 from as2jax.encoders.frozen_vectors import FrozenEncoder
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError

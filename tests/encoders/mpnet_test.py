@@ -7,8 +7,8 @@ import pytest
 from rows import lay, vectors
 from tiny_bert import ALONE, PACKED, TINY, apply, initialised
 
-from as2jax.encoders import mpnet
-from as2jax.encoders.checkpoints import families, pretrained
+from as2jax.encoders import family as families
+from as2jax.encoders import mpnet, transformer_folder, weights
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
@@ -75,18 +75,18 @@ def test_a_folder_is_read(tmp_path):
   (tmp_path / "config.json").write_text(
     json.dumps({**KEYS, "model_type": "mpnet", "relative_attention_num_buckets": 8})
   )
-  tensors = pretrained.to_tensors(params, family=families.MPNET)
+  tensors = weights.to_tensors(params, family=mpnet.MPNET)
   prefixed = {f"mpnet.{name}": x for name, x in tensors.items()}
   save_file({**prefixed, "lm_head.bias": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
-  family, fields = pretrained.read_family(tmp_path)
-  assert family is families.MPNET and families.of(encoder) is family
+  family, fields = transformer_folder.read_family(tmp_path)
+  assert family is mpnet.MPNET and families.of(encoder) is family
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   opened = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
   assert opened.relative_buckets == 8 and opened.max_length == 38
-  actual = pretrained.load_params(tmp_path, opened)
+  actual = transformer_folder.load_params(tmp_path, opened)
   np.testing.assert_array_equal(actual["relative_bias"], params["relative_bias"])
   (tmp_path / "config.json").write_text(
     json.dumps({**KEYS, "model_type": "mpnet", "relative_attention_num_buckets": 2})
   )
   with pytest.raises(InputError, match="relative_attention_num_buckets is 2"):
-    pretrained.read_family(tmp_path)
+    transformer_folder.read_family(tmp_path)

@@ -13,8 +13,7 @@ import tiny_encoders
 from as2jax.config import recipes
 from as2jax.data import dataset
 from as2jax.data.text import word_tokenizer
-from as2jax.encoders import open
-from as2jax.encoders.checkpoints import published_folder, sentence_folder
+from as2jax.encoders import open_encoder, sentence_folder
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 
@@ -138,7 +137,7 @@ def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   modes.run(job_config, str(run))
   ranked = (run / "predictions.tsv").read_text().splitlines()
   assert len(ranked) == 3 and ranked[1].endswith("A glacier is ice.")
-  (run / open.ENCODER_FOLDER / "vectors.safetensors").write_bytes(b"cut off")
+  (run / open_encoder.ENCODER_FOLDER / "vectors.safetensors").write_bytes(b"cut off")
   with pytest.raises(InputError, match="vectors.safetensors cannot be read"):
     modes.run(job_config, str(run))
 
@@ -148,8 +147,8 @@ def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
   run = tmp_path / "run"
   with pytest.raises(InputError, match="marker '<s>' is no word"):
     modes.run(untrained(config("triplet", broken)), str(run))
-  (run / open.ENCODER_FOLDER).mkdir(exist_ok=True)
-  (run / open.ENCODER_FOLDER / "vectors.json").write_text("{}")  # of another config
+  (run / open_encoder.ENCODER_FOLDER).mkdir(exist_ok=True)
+  (run / open_encoder.ENCODER_FOLDER / "vectors.json").write_text("{}")  # of another config
   modes.run(untrained(config("triplet", static(vectors))), str(run))
   assert results(run)["weights"]["words"]["markers"] == []
 
@@ -198,7 +197,7 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
     run = tmp_path / f"packed-{packed}"
     modes.run(untrained(config("triplet", elmo(packed))), str(run))
     maps[packed] = clean_map(results(run))
-    assert not (run / open.ENCODER_FOLDER).exists()  # any word will do
+    assert not (run / open_encoder.ENCODER_FOLDER).exists()  # any word will do
   assert abs(maps[True] - maps[False]) < 1e-6
 
 
@@ -218,7 +217,7 @@ def sentence_model(folder, **changes):
   settings = {"max_length": 20, "lower_case": True, "prompts": ("query: ", ""), "modes": ("mean",)}
   settings |= changes
   fields = {"pooling": settings.pop("modes"), "dense": (), "normalize": False}
-  published_folder.write_sentence_modules(
+  sentence_folder.write_sentence_modules(
     folder, width=16, fields=fields, params={}, similarity="cosine", version="x", **settings
   )
   return str(folder)
@@ -232,7 +231,9 @@ def test_a_published_model_that_has_changed_since_a_run_began_is_refused(changes
   source = sentence_model(tmp_path / "published")
   section = {"name": "sentence_bert", "pretrained": source, "dtype": "float32"}
   section |= {"unroll": 0, "remat": False}
-  opened = lambda: open.open_source(section, texts=lambda *_: (), workdir=tmp_path / "run", root="")
+  opened = lambda: open_encoder.open_encoder(
+    section, texts=lambda *_: (), workdir=tmp_path / "run", root=""
+  )
   assert opened().prompts == ("query: ", "")
   sentence_model(tmp_path / "published", **changes)
   with pytest.raises(InputError, match=f"not what the run in .*began with:\n  {key}.*then, "):

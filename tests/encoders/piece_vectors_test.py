@@ -9,8 +9,7 @@ import tiny_encoders
 
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.encoders import open, piece_vectors, static
-from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders import open_encoder, piece_vectors, static, transformer_folder
 from as2jax.runtime.errors import InputError
 
 MARKS = ("[CLS]", "[SEP]")
@@ -29,7 +28,7 @@ SECTION = {
 @pytest.fixture(scope="module")
 def bert():
   folder = tiny.encoder_folder()
-  table = pretrained.load_params(folder, tiny.encoder_module())["embeddings"]["word"]
+  table = transformer_folder.load_params(folder, tiny.encoder_module())["embeddings"]["word"]
   return folder, load_tokenizer(folder), np.asarray(table)
 
 
@@ -93,7 +92,7 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
     return iter(TEXTS)
 
   section = {**SECTION, "pretrained": bert[0]}
-  opened = lambda **settings: open.open_source(
+  opened = lambda **settings: open_encoder.open_encoder(
     {**section, **settings}, texts=texts, workdir=tmp_path / "run", root=""
   )
   first = opened()
@@ -102,11 +101,13 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
   again = opened(pretrained="gone")
   assert len(asked) == 1 and again.provenance["words"] == first.provenance["words"]
   np.testing.assert_array_equal(again.params["embeddings/word"], first.params["embeddings/word"])
-  assert static.load(tmp_path / "run" / open.ENCODER_FOLDER).statistics["marks"] == list(MARKS)
-  open.open_source({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
+  assert static.load(tmp_path / "run" / open_encoder.ENCODER_FOLDER).statistics["marks"] == list(
+    MARKS
+  )
+  open_encoder.open_encoder({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
   assert sorted(asked[1:]) == [(), ("train",)]
   with pytest.raises(InputError, match="encoder.vocabulary = 'file': use one of data, train"):
-    open.open_source({**section, "vocabulary": "file"}, texts=texts, workdir="", root="")
+    open_encoder.open_encoder({**section, "vocabulary": "file"}, texts=texts, workdir="", root="")
 
 
 def test_a_tokeniser_without_a_normaliser_is_read_and_one_without_words_refused(tmp_path):

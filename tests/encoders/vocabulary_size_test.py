@@ -6,15 +6,15 @@ import pytest
 import tiny_encoders
 
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.encoders import open, piece_vectors
-from as2jax.encoders.checkpoints.pretrained import PADDING, check_vocabulary
+from as2jax.encoders import open_encoder, piece_vectors
+from as2jax.encoders.transformer_folder import PADDING, check_vocabulary
 from as2jax.runtime.errors import InputError
 
 SECTION = {"name": "auto", "dtype": "float32", "unroll": 0, "remat": False}
 
 
 def opened(folder):
-  return open.open_source(
+  return open_encoder.open_encoder(
     {**SECTION, "pretrained": str(folder)}, texts=lambda: (), workdir="", root=""
   )
 

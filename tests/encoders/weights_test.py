@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from as2jax.encoders.checkpoints import weights
-from as2jax.encoders.checkpoints.weights import read_tensors
+from as2jax.encoders import weights
+from as2jax.encoders.weights import read_tensors
 from as2jax.runtime.errors import InputError
 
 

@@ -22,7 +22,7 @@ from tiny_xlnet import (
   with_mems,
 )
 
-from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders.weights import from_tensors
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.layers import transformer
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
@@ -31,7 +31,7 @@ from as2jax.runtime.errors import InputError
 
 @pytest.fixture(scope="module")
 def params():
-  return pretrained.from_tensors(hf_weights(), tiny(), "here")
+  return from_tensors(hf_weights(), tiny(), "here")
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
@@ -243,7 +243,7 @@ def recording(folder):
   # They were recorded with causal attention, and the original code's `gelu` is the tanh form.
   encoder = tiny(**sizes, attention_type="uni", activation="gelu_new")
   tokens = full_rows(np.load(path / "input_ids.npy"), np.load(path / "seg_ids.npy"))
-  params = pretrained.from_tensors(from_original(variables, 2), encoder, str(path))
+  params = from_tensors(from_original(variables, 2), encoder, str(path))
   return path, encoder, params, variables, tokens
 
 

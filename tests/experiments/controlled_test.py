@@ -8,7 +8,7 @@ import tiny
 from as2jax.commands import app
 from as2jax.config import check
 from as2jax.data.readers import controlled as data
-from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders import transformer_folder
 from as2jax.evaluation import run_scores
 from as2jax.experiments import controlled
 from as2jax.training import describe
@@ -35,7 +35,7 @@ def test_every_task_has_its_data_and_every_system_its_parts(encoders):
 @pytest.mark.parametrize("name", ["mixing", "separate"])
 def test_only_one_of_the_encoders_mixes_tokens(encoders, name):
   encoder = tiny.encoder_module(encoders / name)
-  params = {"params": pretrained.load_params(encoders / name, encoder)}
+  params = {"params": transformer_folder.load_params(encoders / name, encoder)}
   tokens = tiny.tokens(rows=1)
   changed = tokens.replace(ids=tokens.ids.at[0, 0, 3].set(9))
   before, after = (

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from as2jax.data.dataset import load
-from as2jax.encoders import static
-from as2jax.encoders.checkpoints import word_vectors
+from as2jax.encoders import static, word_vectors
 from as2jax.experiments import train_vectors
 from as2jax.experiments.train_vectors import Settings, main, train, training_texts
 from as2jax.runtime.errors import InputError

@@ -30,8 +30,7 @@ from as2jax.data.inputs import protocol as fitted
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.data.user_files import read_labelled
-from as2jax.encoders import static
-from as2jax.encoders.checkpoints import elmo_weights, pretrained, weights, word_vectors
+from as2jax.encoders import elmo, static, transformer_folder, weights, word_vectors
 from tests.faults import run_readers
 from tests.faults.fuzz import Reader, judged
 
@@ -196,13 +195,13 @@ def _elmo() -> list[Reader]:
 
   def of_weights(path: pathlib.Path) -> bool:
     path.with_name("options.json").write_text(text)
-    return finite(elmo_weights.load(path.parent)[1])
+    return finite(elmo.load(path.parent)[1])
 
   return [
     Reader(
       "ELMo's options",
       [text.encode()],
-      judged("options.json", lambda p: bool(elmo_weights.read_options(p.parent))),
+      judged("options.json", lambda p: bool(elmo.read_options(p.parent))),
     ),
     Reader("ELMo's weights", [hdf5], judged("lm_weights.hdf5", of_weights)),
   ]
@@ -241,7 +240,7 @@ def encoders() -> list[Reader]:
 
 
 def _sizes_are_stated(path: pathlib.Path) -> bool:
-  family, fields = pretrained.read_family(path.parent)
+  family, fields = transformer_folder.read_family(path.parent)
   config = json.loads(path.read_bytes().decode("utf-8"))
   width = config["d_model" if family.name == "xlnet" else "hidden_size"]
   return fields["hidden_size"] == width
@@ -255,7 +254,7 @@ def _ids_are_rows(config: bytes, others: Mapping[str, bytes] | None = None) -> C
     for name, content in (others or {}).items():
       if name != path.name:
         path.with_name(name).write_bytes(content)
-    tokenizer = pretrained.check_vocabulary(load_tokenizer(str(path.parent)), path.parent)
+    tokenizer = transformer_folder.check_vocabulary(load_tokenizer(str(path.parent)), path.parent)
     return max(tokenizer.ids()) < json.loads(config)["vocab_size"]
 
   return read

@@ -16,8 +16,7 @@ import as2jax
 from as2jax.commands import app
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
-from as2jax.encoders import open
-from as2jax.encoders.checkpoints import pretrained, sentence_folder
+from as2jax.encoders import sentence_folder, transformer_folder, weights
 from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.biencoder import SentenceBert
@@ -211,7 +210,7 @@ def test_an_exported_biencoder_is_an_encoder_to_begin_with(trained, tmp_path):
   path, config = trained("bert", "triplet")
   folder = export.export(path, tmp_path / "out")
   best = tiny.best_parameters(path)
-  loaded = open.flat(pretrained.load_params(folder, tiny_encoders.encoder(folder)))
+  loaded = weights.flat(transformer_folder.load_params(folder, tiny_encoders.encoder(folder)))
   for name, value in loaded.items():
     np.testing.assert_array_equal(value, best[f"encoder/{name}"][0])
   read = sentence_folder.read(folder)

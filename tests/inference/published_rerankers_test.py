@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 import as2jax
 from as2jax.config import base, recipes
 from as2jax.data.record import Candidate, Question
-from as2jax.encoders.checkpoints import published_head
+from as2jax.encoders import cross_encoder_folder
 from as2jax.inference import export
 from as2jax.runtime.errors import InputError
 
@@ -337,7 +337,7 @@ def test_what_is_wrong_with_a_head_is_said(tmp_path):
 
 def test_an_encoder_is_no_reranker(tmp_path):
   folder = encoder("modernbert", tmp_path / "base")
-  assert published_head.read(folder) is None
+  assert cross_encoder_folder.read(folder) is None
   config = base.get_config()
   recipes.reranker(config)
   config.encoder.pretrained = str(folder)

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 from programs import primitives
 
 from as2jax.config import jobs
-from as2jax.encoders.checkpoints import published_shapes
 from as2jax.experiments.compile import compiled
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -109,14 +108,6 @@ def test_work_a_chip_is_fixed():
   assert compiled.scaled(tiny.config("triplet", batch__shards=4), 2).batch.shards == 4
   with pytest.raises(InputError, match="batch.shards = 3 does not divide the 8 parts"):
     compiled.scaled(tiny.config("triplet", batch__shards=3), 8)
-
-
-@pytest.mark.parametrize("name", published_shapes.TRANSFORMERS)
-def test_published_shapes_name_their_source(name):
-  source, config = published_shapes.TRANSFORMERS[name]
-  assert source.endswith(f"/{name}/blob/main/config.json")
-  family, fields = published_shapes.family(name)
-  assert family.name == config["model_type"] and fields["vocab_size"] == config["vocab_size"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import tiny
 import tiny_systems
 
 from as2jax.data.text.input_templates import Prompts
-from as2jax.encoders.open import ENCODER_FOLDER
+from as2jax.encoders.open_encoder import ENCODER_FOLDER
 from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError

@@ -32,7 +32,7 @@ class Resources:
 
   Attributes:
     config: resolved.
-    source: the encoder with its weights and tokeniser (`as2jax.encoders.open.Source`).
+    source: the encoder with its weights and tokeniser (`as2jax.encoders.family.Source`).
     digest: the SHA-256 of the weights.
     dataset: the splits; None where no data are loaded.
 

@@ -6,7 +6,7 @@ from typing import Any
 from as2jax.data import load
 from as2jax.data.dataset import SPECS
 from as2jax.data.source import lacking as lacking_files
-from as2jax.encoders.checkpoints import folders
+from as2jax.encoders import hub, open_encoder, static, transformer_folder
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
@@ -37,18 +37,15 @@ def other(wanted: Any, config: Any) -> str:
 
 def _unlike(config: Any, key: str, name: str) -> list[str]:
   """Sizes of the weights that are here which are not those of the published ones, as `size=value`."""
-  from as2jax.encoders import open
-  from as2jax.encoders.checkpoints import pretrained, published_shapes
-
   try:
     if key == "vectors":
-      with open.found_file(name, config.data.root).open("rb") as file:
+      with hub.found_file(name, config.data.root).open("rb") as file:
         first = file.readline().split()
         row = file.readline().split() if len(first) == 2 else first
-      here, published = {"width": len(row) - 1}, {"width": published_shapes.vector_width(name)}
-    elif name in published_shapes.TRANSFORMERS:
-      here = pretrained.read_family(pretrained.resolve(name))[1]
-      published = published_shapes.family(name)[1]
+      here, published = {"width": len(row) - 1}, {"width": static.vector_width(name)}
+    elif transformer_folder.is_published(name):
+      here = transformer_folder.read_family(hub.resolve(name))[1]
+      published = transformer_folder.published(name)[1]
     else:
       return []
   except (InputError, OSError):
@@ -73,13 +70,8 @@ def _encoder(config: Any) -> str:
   if not registry.has_parameters(config.model.name):
     return ""
   try:
-    for key in ("vectors", "weights"):
-      if section.get(key):
-        from as2jax.encoders import open  # with all that reads weights
-
-        open.found_file(section[key], config.data.root)
-    if section.name == "elmo":
-      folders.given_folder(section.pretrained, config.data.root, "options.json and *.hdf5")
+    if own := open_encoder.own_family(section.name):
+      own.check_there(section, config.data.root)
     elif section.get("pretrained"):
       return _transformer(section.pretrained)
   except InputError as error:
@@ -90,5 +82,5 @@ def _encoder(config: Any) -> str:
 @functools.cache
 def _transformer(spec: str) -> str:
   """A folder, a package, or a hub name that is cached or that the hub would give."""
-  reason = folders.absent(spec)
+  reason = hub.absent(spec)
   return f"weights {spec}: {reason}" if reason else ""

@@ -100,9 +100,7 @@ def test_weights_of_the_right_name_and_another_shape_are_other_weights(tmp_path,
   """A toy under the published name, and vectors of another width than their name says."""
   config = paper_plan.resolve(Run("configs/wikiqa_triplet.py"), Choice())[0]
   assert needs.other(config, config) == ""
-  monkeypatch.setattr(
-    "as2jax.encoders.checkpoints.pretrained.resolve", lambda spec: tiny.encoder_folder()
-  )
+  monkeypatch.setattr("as2jax.encoders.hub.resolve", lambda spec: tiny.encoder_folder())
   assert re.search(
     r"bert-base-uncased of another shape \(.*hidden_size=16", needs.other(config, config)
   )

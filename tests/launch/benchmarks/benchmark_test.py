@@ -75,7 +75,7 @@ def test_an_epoch_holds_every_example_once(work, system):
 
 def to_state(params):
   """Our parameters by transformers' names."""
-  from as2jax.encoders.checkpoints.pretrained import to_tensors
+  from as2jax.encoders.weights import to_tensors
 
   params = jax.tree.map(lambda x: np.asarray(x[0]), params)
   tensors = to_tensors(params["encoder"], params.get("pooler"))

@@ -1,4 +1,4 @@
-"""Where an encoder's files lie: a folder, a Python package, or the Hugging Face hub.
+"""Where an encoder's files lie: a folder, a Python package, the Hugging Face hub, the data's folder.
 
 The hub is asked by `huggingface_hub`, the client of transformers, directly: without a network
 transformers' own look-up tries for minutes.
@@ -6,17 +6,16 @@ transformers' own look-up tries for minutes.
 
 import importlib.util
 import re
-from collections.abc import Iterator
 
 from etils import epath
 
 from as2jax.data.text import vocabulary
-from as2jax.encoders.checkpoints.weights import FILES, INDEX, TORCH_INDEX, WEIGHTS
+from as2jax.encoders.weights import FILES, INDEX, TORCH_INDEX, TORCH_WEIGHTS, WEIGHTS
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json
+from as2jax.runtime.files import data_folder, read_json
 
-MODULES = "modules.json"  # of a sentence-transformers folder
 CONFIG = "config.json"
+MODULES = "modules.json"  # of a sentence-transformers folder
 # Of a hub name: one form of the weights is enough, and `_hub_folder` says which.
 DOWNLOADED = (
   "*config*.json",
@@ -34,18 +33,21 @@ DOWNLOADED = (
   "*_Pooling/*",
 )
 SAFETENSORS = (WEIGHTS, INDEX, "model-*-of-*.safetensors")
-TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+TORCH = (TORCH_WEIGHTS, TORCH_INDEX, "pytorch_model-*-of-*.bin")
 SAMPLE = "`:sample` after the config file's name runs the same with the small packaged encoder"
 HUB_TIMEOUT = 5.0  # seconds
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
 def resolve(spec: str) -> epath.Path:
-  """The folder of an encoder given as a folder, `package:NAME/FOLDER`, or a Hugging Face hub name.
+  """Returns the folder of an encoder: a folder, `package:NAME/FOLDER`, or a hub name.
 
   A hub name is looked up in the local cache and then downloaded: configs, tokeniser, and weights in
-  one form, safetensors before `pytorch_model.bin`. Errors: `InputError` where none of these has a
-  config, at once or within seconds.
+  one form, safetensors before `pytorch_model.bin`.
+
+  Raises:
+    InputError: none of these has a config; said at once or within seconds.
+
   """
   if spec.startswith("package:"):
     return _with_config(_package_folder(spec), spec)
@@ -54,14 +56,14 @@ def resolve(spec: str) -> epath.Path:
     return _with_config(folder, spec)
   if not HUB_NAME.fullmatch(spec):
     raise InputError(
-      f"encoder {spec!r}: no such folder. Give a folder with config.json and {WEIGHTS}, or a "
+      f"encoder {spec!r}: no such folder. Give a folder with {CONFIG} and {WEIGHTS}, or a "
       f"Hugging Face name such as bert-base-uncased; {SAMPLE}"
     )
   return epath.Path(_hub_folder(spec))
 
 
 def absent(spec: str) -> str:
-  """Why `resolve` would fail, "" where it would not; of a hub name nothing is downloaded."""
+  """Says why `resolve` would fail, "" where it would not; of a hub name nothing is downloaded."""
   if spec.startswith("package:") or epath.Path(spec).is_dir() or not HUB_NAME.fullmatch(spec):
     try:
       resolve(spec)
@@ -80,20 +82,38 @@ def absent(spec: str) -> str:
 
 
 def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
-  """The folder `spec`, as it is named or under the folder of the data, `root`.
-
-  `wanted` says in the error what should lie there.
+  """Returns the folder `spec`, as it is named or under the folder of the data, `root`.
 
   Raises:
-    InputError: there is none.
+    InputError: there is none; `wanted` says what should lie there.
 
   """
-  from as2jax.runtime.files import data_folder
-
   for folder in (epath.Path(spec), data_folder(root) / spec):
     if spec and folder.is_dir():
       return folder
   raise InputError(f"encoder {spec!r}: no such folder; name the one that holds {wanted}")
+
+
+def found_file(name: str, root: str) -> epath.Path:
+  """Returns a file as it is named, or under the folder of the data ($AS2JAX_DATA).
+
+  A member of an archive is named behind a colon: `glove.6B.zip:glove.6B.300d.txt`.
+
+  Raises:
+    InputError: it is in neither place.
+
+  """
+  archive, colon, member = str(name).partition(".zip:")
+  stem = archive + ".zip" if colon else str(name)
+  places = (epath.Path(stem).expanduser(), data_folder(root) / stem)
+  for place in places:
+    if name and place.exists():
+      return epath.Path(f"{place}:{member}") if colon else place
+  raise InputError(
+    f"{name!r} is neither {places[0]} nor {places[1]}: name the file in the config (such as "
+    "--config.encoder.vectors=/data/glove.6B.300d.txt), or have vectors trained on the text at "
+    "hand: as2jax lab vectors"
+  )
 
 
 def config_file(folder: epath.PathLike) -> epath.Path | None:
@@ -105,7 +125,7 @@ def config_file(folder: epath.PathLike) -> epath.Path | None:
 def _with_config(folder: epath.Path, spec: str) -> epath.Path:
   if config_file(folder) is None and not (folder / MODULES).exists():
     raise InputError(
-      f"encoder {spec!r}: the folder {folder} has no config.json; it must hold config.json, "
+      f"encoder {spec!r}: the folder {folder} has no {CONFIG}; it must hold {CONFIG}, "
       f"{WEIGHTS} and the tokeniser's files, as Hugging Face's save_pretrained writes them"
     )
   return folder
@@ -123,10 +143,10 @@ def _package_folder(spec: str) -> epath.Path:
 
 
 def _snapshot(name: str) -> epath.Path | None:
-  """The folder of a hub name in the local cache, which a download that was stopped leaves in part."""
+  """Returns a hub name's folder in the local cache, which a stopped download leaves in part."""
   import huggingface_hub
 
-  for file in ("config.json", MODULES):
+  for file in (CONFIG, MODULES):
     cached = huggingface_hub.try_to_load_from_cache(name, file)
     if isinstance(cached, str):
       return epath.Path(cached).parent
@@ -134,50 +154,51 @@ def _snapshot(name: str) -> epath.Path | None:
 
 
 def _cached(name: str) -> str:
-  """The folder of a hub name in the local cache, "" where it is not there or not whole."""
+  """Returns a hub name's folder in the local cache, "" where it is not there or not whole."""
   folder = _snapshot(name)
   return "" if folder is None or _lacking(folder) else str(folder)
 
 
 def _lacking(folder: epath.Path) -> str:
-  """What the folder of an encoder, or one of its modules, lacks; "" where it is whole."""
+  """Says what the folder of an encoder, or one of its modules, lacks; "" where it is whole."""
+  parts = [("Transformer", folder)]
   try:
-    listed = read_json(folder / MODULES) if (folder / MODULES).exists() else None
-    parts = [("Transformer", folder)]
-    if listed is not None:
+    if (folder / MODULES).exists():
+      listed = read_json(folder / MODULES)
       parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
-    return next((lack for kind, place in parts for lack in _lacking_of(kind, place)), "")
+    for kind, place in parts:
+      if lack := _lacking_of(kind, place):
+        return lack
   except InputError as error:
     return str(error)
   except (AttributeError, KeyError, TypeError):
-    return ""  # whoever reads the list of modules says what is wrong with it
+    pass  # whoever reads the list of modules says what is wrong with it
+  return ""
 
 
-def _lacking_of(kind: str, folder: epath.Path) -> Iterator[str]:
-  """What a module of a kind lacks."""
-  if (
-    kind == "Transformer"
-    and config_file(folder) is None
-    or (kind in ("Pooling", "Dense", "LayerNorm") and not (folder / "config.json").exists())
-  ):
-    yield str(folder / "config.json")
+def _lacking_of(kind: str, folder: epath.Path) -> str:
+  """Says what a module of a kind lacks."""
+  if kind in ("Transformer", "Pooling", "Dense", "LayerNorm") and config_file(folder) is None:
+    return str(folder / CONFIG)
   if kind in ("Transformer", "Dense", "LayerNorm"):
-    yield from _lacking_weights(folder)
+    for name in _weight_files(folder):
+      if not (folder / name).exists():
+        return str(folder / name)
   if kind == "Transformer" and not vocabulary.is_there(folder):
-    yield f"the tokeniser in {folder} ({vocabulary.FILES})"
+    return f"the tokeniser in {folder} ({vocabulary.FILES})"
+  return ""
 
 
-def _lacking_weights(folder: epath.Path) -> list[str]:
-  """The files of weights that a folder lacks."""
-  file = next((name for name in FILES if (folder / name).exists()), None)
-  if file is None:
-    return [str(folder / WEIGHTS)]
-  if file not in (INDEX, TORCH_INDEX):
-    return []
-  index = read_json(folder / file)
-  places = index.get("weight_map") if isinstance(index, dict) else None
-  names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
-  return [str(folder / name) for name in names if not (folder / name).exists()]
+def _weight_files(folder: epath.Path) -> list[str]:
+  """The files in which a folder's weights should lie."""
+  for name in FILES:
+    if (folder / name).exists():
+      if name not in (INDEX, TORCH_INDEX):
+        return [name]
+      index = read_json(folder / name)
+      places = index.get("weight_map") if isinstance(index, dict) else None
+      return sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
+  return [WEIGHTS]
 
 
 def _hub_folder(name: str) -> str:
@@ -189,16 +210,16 @@ def _hub_folder(name: str) -> str:
   try:
     # One cheap question first: snapshot_download alone retries for minutes without a network.
     info = huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)
-    files = [sibling.rfilename for sibling in info.siblings or ()]
-    form = SAFETENSORS if {WEIGHTS, INDEX} & set(files) else TORCH
+    files = {sibling.rfilename for sibling in info.siblings or ()}
+    form = SAFETENSORS if {WEIGHTS, INDEX} & files else TORCH
     return huggingface_hub.snapshot_download(name, allow_patterns=(*DOWNLOADED, *form))
   except Exception as error:  # the client raises its own, httpx's and the socket's errors
     reason = str(error).strip().splitlines() or [""]
     there = _snapshot(name)
     part = f", which lacks {_lacking(there)}" if there else ""
     raise InputError(
-      f"encoder {name!r}: no folder of that name here, not{' whole' * bool(there)} in the Hugging Face "
-      f"cache ({constants.HF_HUB_CACHE}{part}), and {constants.ENDPOINT} did not give it "
+      f"encoder {name!r}: no folder of that name here, not{' whole' if there else ''} in the Hugging "
+      f"Face cache ({constants.HF_HUB_CACHE}{part}), and {constants.ENDPOINT} did not give it "
       f"({type(error).__name__}: {reason[0]}). Check the name, or on a machine with a network run "
       f"`hf download {name}` and copy the folder here, then give its path; {SAMPLE}"
     ) from None

@@ -11,7 +11,8 @@ import pytest
 import tiny_encoders
 
 from as2jax.data.text.tokenise import load_tokenizer
-from as2jax.encoders.checkpoints import families, pretrained, published_folder, sentence_folder
+from as2jax.encoders import family as families
+from as2jax.encoders import sentence_folder, transformer_folder, weights
 
 SENTENCES = (
   "How are glacier caves formed?",
@@ -27,14 +28,14 @@ SENTENCES = (
 
 def write(base, out, **settings):
   """The transformer and tokeniser of `base` written anew, and its family."""
-  family, encoder = pretrained.read_family(base)[0], tiny_encoders.encoder(base)
+  family, encoder = transformer_folder.read_family(base)[0], tiny_encoders.encoder(base)
   out.mkdir()
-  params = pretrained.load_params(base, encoder)
-  tensors = pretrained.to_tensors(params, family=family, num_heads=encoder.num_heads)
-  published_folder.write_transformer(
+  params = transformer_folder.load_params(base, encoder)
+  tensors = weights.to_tensors(params, family=family, num_heads=encoder.num_heads)
+  transformer_folder.write_transformer(
     out, tensors, base=base, encoder=encoder, family=family, architecture="X", settings=settings
   )
-  published_folder.write_tokenizer(
+  transformer_folder.write_tokenizer(
     out, base=base, tokenizer=load_tokenizer(base), family=family, max_length=40
   )
   return family
@@ -44,10 +45,10 @@ def write(base, out, **settings):
 def test_a_transformer_comes_back(kind, tmp_path):
   base = tiny_encoders.folder(kind, tmp_path / "base")
   write(base, tmp_path / "out", extra=3)
-  before, after = (pretrained.read_family(f) for f in (base, tmp_path / "out"))
+  before, after = (transformer_folder.read_family(f) for f in (base, tmp_path / "out"))
   assert before == after
   one, other = (
-    pretrained.load_params(folder, tiny_encoders.encoder(folder))
+    transformer_folder.load_params(folder, tiny_encoders.encoder(folder))
     for folder in (base, tmp_path / "out")
   )
   np.testing.assert_equal(one, other)
@@ -122,8 +123,8 @@ def test_real_tokenisers_are_those_of_transformers(name, without, tmp_path):
   out.mkdir()
   (out / "config.json").write_text(json.dumps({"model_type": kind}))
   tokenizer = load_tokenizer(base)
-  published_folder.write_tokenizer(
-    out, base=base, tokenizer=tokenizer, max_length=40, family=families.FAMILIES[kind]
+  transformer_folder.write_tokenizer(
+    out, base=base, tokenizer=tokenizer, max_length=40, family=families.find(kind)
   )
   assert_tokenises_the_same(out, tokenizer)
 
@@ -133,8 +134,8 @@ def test_a_cased_vocabulary_stays_cased(tmp_path):
   base = tiny_encoders.folder("bert", tmp_path / "base")
   (base / "vocab.txt").write_text((base / "vocab.txt").read_text() + "The\n")
   tokenizer = load_tokenizer(base)
-  published_folder.write_tokenizer(
-    base, base=base, tokenizer=tokenizer, max_length=40, family=families.BERT
+  transformer_folder.write_tokenizer(
+    base, base=base, tokenizer=tokenizer, max_length=40, family=families.find("bert")
   )
   assert json.loads((base / "tokenizer_config.json").read_text())["do_lower_case"] is False
   assert_tokenises_the_same(base, tokenizer)
@@ -161,7 +162,7 @@ def test_sentence_modules_come_back(pooling, tmp_path):
     "dense_1/kernel": rng.normal(size=(3, 2)),
     "dense_1/bias": rng.normal(size=2),
   }
-  published_folder.write_sentence_modules(
+  sentence_folder.write_sentence_modules(
     tmp_path,
     width=4,
     fields=fields,

@@ -12,7 +12,7 @@ import pytest
 import tiny_elmo
 from rows import lay
 
-from as2jax.encoders.checkpoints import elmo_weights
+from as2jax.encoders import elmo
 from as2jax.encoders.elmo import ElmoEncoder
 from as2jax.runtime.errors import InputError
 
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 def refused(folder, *parts):
   with pytest.raises(InputError, match=".*".join(map(re.escape, parts))) as caught:
-    elmo_weights.load(folder)
+    elmo.load(folder)
   assert "\n" not in str(caught.value)
 
 
@@ -42,7 +42,7 @@ def rewritten(folder, section, **changes):
 
 
 def test_fields_and_parameters_fit_each_other(folder):
-  fields, params = elmo_weights.load(folder)
+  fields, params = elmo.load(folder)
   assert fields == {
     "num_characters": 262,
     "character_dim": 3,
@@ -69,7 +69,7 @@ def test_fields_and_parameters_fit_each_other(folder):
 
 
 def test_published_names_and_files_beside_the_weights(folder):
-  expected = elmo_weights.load(folder)
+  expected = elmo.load(folder)
   stem = "elmo_2x4096_512_2048cnn_2xhighway_"
   (folder / "options.json").rename(folder / f"{stem}options.json")
   (folder / "lm_weights.hdf5").rename(folder / f"{stem}weights.hdf5")
@@ -77,7 +77,7 @@ def test_published_names_and_files_beside_the_weights(folder):
     file["0"] = np.zeros((2, 3, 4))
   with h5py.File(folder / f"{stem}weights.hdf5", "a") as file:
     file["softmax/W"] = np.zeros((9, 4))
-  actual = elmo_weights.load(folder)
+  actual = elmo.load(folder)
   assert actual[0] == expected[0]
   for a, b in zip(*map(jax.tree.leaves, (actual[1], expected[1])), strict=True):
     np.testing.assert_array_equal(a, b)
@@ -88,9 +88,7 @@ def test_absent_options_are_what_the_original_code_takes_them_for(tmp_path):
   for key in ("cell_clip", "proj_clip", "use_skip_connections"):
     del options["lstm"][key]
   del options["char_cnn"]["n_highway"]
-  fields, params = elmo_weights.load(
-    tiny_elmo.write(tmp_path, options, tiny_elmo.datasets(options))
-  )
+  fields, params = elmo.load(tiny_elmo.write(tmp_path, options, tiny_elmo.datasets(options)))
   assert fields["cell_clip"] is None and fields["projection_clip"] is None
   assert fields["skip_connections"] is False and fields["num_highways"] == 0
   assert not any(name.startswith("highway") for name in params["characters"])
@@ -204,11 +202,11 @@ def test_a_dataset_of_more_than_its_file_holds_is_not_read(folder, how):
 
 
 def test_packed_weights_are_read(folder):
-  expected = elmo_weights.load(folder)[1]
+  expected = elmo.load(folder)[1]
   with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
     for key, value in tiny_elmo.datasets(OPTIONS).items():
       del file[key]
       file.create_dataset(key, data=np.asarray(value, np.float32), compression="gzip")
-  jax.tree.map(np.testing.assert_array_equal, elmo_weights.load(folder)[1], expected)
+  jax.tree.map(np.testing.assert_array_equal, elmo.load(folder)[1], expected)
   (folder / "options.json").write_text("[" * 10**5)
   refused(folder, "options.json", "nested too deeply")

@@ -23,7 +23,7 @@ from etils import epath
 from jaxtyping import Float32
 
 from as2jax.data.lines import opened
-from as2jax.encoders.checkpoints.vector_rows import BadRow, first_row
+from as2jax.encoders.vector_rows import BadRow, first_row
 from as2jax.runtime.errors import InputError
 
 TOLERATED = 0.01  # the part of a file's rows that may be malformed: one has to stop somewhere

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.encoders.checkpoints import word_vectors
-from as2jax.encoders.checkpoints.word_vectors import Vectors, lookup, write
+from as2jax.encoders import word_vectors
+from as2jax.encoders.word_vectors import Vectors, lookup, write
 from as2jax.runtime.errors import InputError
 
 ROWS = ["the 0.5 -1 2e-3", "ice 1 2 3", "Caves 4 5 6", "caf\u00e9 7 8 9", ". . . 10 11 12"]

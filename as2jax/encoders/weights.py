@@ -1,13 +1,22 @@
-"""Tensors by name from a folder's weight files: safetensors, or pickles that torch reads."""
+"""Weights of encoders: files of tensors, and tensors as parameters and back.
+
+Read are safetensors, and pickles by torch.
+"""
 
 import os
 import re
-from collections.abc import Callable, Collection
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from absl import logging
 from etils import epath
+from flax import traverse_util
 
+from as2jax.data.batches.batch import Tokens
+from as2jax.encoders import family as families
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, refuse_others
 
@@ -187,3 +196,103 @@ def _read_pickle(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
       value = value.float() if value.dtype == torch.bfloat16 else value
       tensors[name] = value.detach().numpy()
   return tensors
+
+
+def write_tensors(tensors: Mapping[str, np.ndarray], folder: epath.PathLike) -> None:
+  """Writes float32 tensors beside the folder's `config.json`, readable by whoever may read that."""
+  from safetensors.numpy import save_file
+
+  folder = epath.Path(folder)
+  arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+  save_file(arrays, str(folder / WEIGHTS), metadata={"format": "pt"})
+  shutil.copymode(folder / "config.json", folder / WEIGHTS)
+
+
+def flat(params: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns a parameter tree by path."""
+  return traverse_util.flatten_dict(params, sep="/")
+
+
+def shapes(encoder: Any) -> dict[str, Any]:
+  """Returns the shape and type of each parameter of `encoder`, by path."""
+  import jax
+  import jax.numpy as jnp
+
+  none = jnp.zeros((1, 1, 1), jnp.int32)
+  tokens = Tokens(none, none, none, none, none)
+  init = lambda seed: encoder.init(jax.random.key(seed), tokens, train=False)["params"]
+  return flat(jax.eval_shape(init, 0))
+
+
+def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -> dict[str, Any]:
+  """Returns transformers' tensors as the `params` of `encoder`, float32.
+
+  Args:
+    source: their file, named in errors.
+
+  Raises:
+    InputError: a missing, unknown or misshapen tensor.
+
+  """
+  family = families.of(encoder)
+  left = dict(tensors)
+  params = {}
+  for path, spec in shapes(encoder).items():
+    stacked = "{}" in family.names[path]
+    shape = spec.shape[1:] if stacked else spec.shape
+    wanted = family.theirs(path, np.broadcast_to(np.float32(0), shape), encoder.num_heads).shape
+    parts = []  # the array is made when all are known to be there: the config might ask for any size
+    for layer in range(spec.shape[0] if stacked else 1):
+      name = family.names[path].format(layer + family.first_stacked)
+      if name not in left:
+        raise InputError(f"{source}: the tensor {name!r} {list(wanted)} is missing")
+      tensor = left.pop(name)
+      if tensor.shape != wanted:
+        raise InputError(
+          f"{source}: the tensor {name!r} has shape {list(tensor.shape)}, the config asks "
+          f"for {list(wanted)}"
+        )
+      parts.append(family.ours(path, tensor))
+    value = params[path] = np.empty(spec.shape, np.float32)
+    for layer, part in enumerate(parts):
+      value[layer if stacked else ...] = part
+  ignored = sorted(name for name in left if family.ignored.fullmatch(name))
+  unknown = sorted(set(left) - set(ignored))
+  if unknown:
+    more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+    raise InputError(
+      f"{source}: the tensor {unknown[0]!r} {list(left[unknown[0]].shape)}{more} has no place in "
+      f"a {family.name} encoder of {encoder.num_layers} layers"
+    )
+  if ignored:
+    logging.info("%s: not part of the encoder, ignored: %s", source, ", ".join(ignored))
+  return traverse_util.unflatten_dict(params, sep="/")
+
+
+def to_tensors(
+  params: Mapping[str, Any],
+  pooler: Mapping[str, Any] | None = None,
+  *,
+  family: families.Transformer | None = None,
+  num_heads: int = 1,
+) -> dict[str, np.ndarray]:
+  """Returns parameters as the tensors of transformers' model, float32 (inverts `from_tensors`).
+
+  Args:
+    pooler: {kernel, bias} of the layer that BERT has on its first token.
+    family: BERT where it is None.
+    num_heads: read where tensors are written head by head (XLNet's).
+
+  """
+  family = family or families.transformers()["bert"]
+  tensors = {}
+  for path, value in flat(params).items():
+    value = np.asarray(value, np.float32)
+    parts = enumerate(value) if "{}" in family.names[path] else [(0, value)]
+    for layer, part in parts:
+      name = family.names[path].format(layer + family.first_stacked)
+      tensors[name] = family.theirs(path, part, num_heads)
+  for leaf, value in (pooler or {}).items():
+    value = np.asarray(value, np.float32)
+    tensors[family.pooler[leaf]] = value.T if leaf == "kernel" else value
+  return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}

@@ -1,6 +1,6 @@
 """Sentence-BERT folders against the library that writes them, live and by a golden file.
 
-`python tests/encoders/checkpoints/sentence_folder_test.py` records the golden file anew.
+`python tests/encoders/sentence_folder_test.py` records the golden file anew.
 """
 
 import importlib.util
@@ -13,10 +13,10 @@ import pytest
 import tiny_encoders
 from tiny_encoders import TEXTS, sentence_vectors
 
-from as2jax.encoders.checkpoints import sentence_folder
+from as2jax.encoders import sentence_folder
 from as2jax.runtime.errors import InputError
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "sentence_bert_minilm.npz"
+GOLDEN = pathlib.Path(__file__).parent / "golden" / "sentence_bert_minilm.npz"
 SENTENCES = TEXTS + (
   "Who wrote the opera Carmen?",
   "Georges Bizet composed Carmen; it was first performed in Paris in 1875.",

@@ -1,1 +1,0 @@
-"""Published formats of weights, read and written."""

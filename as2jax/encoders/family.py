@@ -1,0 +1,333 @@
+"""The contract of an encoder family, and the families by name.
+
+A family is one object in one file: what a published config says, how tensors are called and turned,
+which tokens stand around a text, the sizes of what is published, and the module. `register` makes it
+known to every command; nothing else names it.
+"""
+
+import dataclasses
+import importlib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from as2jax.runtime import registry
+
+# Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
+EXECUTION = (
+  "hidden_dropout",
+  "attention_dropout",
+  "attention",
+  "dtype",
+  "precision",
+  "unroll",
+  "remat",
+  "parent",
+  "name",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """An encoder as a config names it.
+
+  Attributes:
+    module: behind the encoder contract.
+    params: its pretrained parameters by path, host arrays.
+    tokenizer: text to its ids.
+    max_length: the longest unit in tokens, None where nothing limits it.
+    provenance: what results say of it.
+    pooler: a pretrained layer on the unit's token {kernel, bias}, or None.
+    open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
+      closed (all but ELMo).
+    model_params: pretrained parameters of the model over it.
+    model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
+    prompts: what a published model's folder puts before each question and each candidate.
+    stated: what a folder says of its texts (`sentence_folder.stated`).
+    absent: why the pretrained parameters could not be read, "" where they were: a finished run opens
+      without them, by what it keeps of its encoder's folder.
+
+  """
+
+  module: Any
+  params: Mapping[str, np.ndarray]
+  tokenizer: Any
+  max_length: int | None
+  provenance: Mapping[str, Any]
+  pooler: Mapping[str, np.ndarray] | None = None
+  open_vocabulary: Callable[[Iterable[str]], Any] | None = None
+  model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  prompts: tuple[str, str] = ("", "")
+  stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  absent: str = ""
+
+  def tokenizer_of(self, texts: Iterable[str]) -> Any:
+    """Returns the tokeniser with which `texts` are read."""
+    return self.open_vocabulary(texts) if self.open_vocabulary else self.tokenizer
+
+  @property
+  def architecture(self) -> dict[str, str]:
+    """Describe what the module computes: its class and its fields, less those of `EXECUTION`."""
+    fields = sorted(f.name for f in dataclasses.fields(self.module) if f.name not in EXECUTION)
+    values = {name: repr(getattr(self.module, name)) for name in fields}
+    return {"class": type(self.module).__name__, **values}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What an encoder is opened with beside its section of the config.
+
+  Attributes:
+    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named;
+      called only where one is made.
+    workdir: the run's folder, whose vocabulary is used unchanged; "" for none.
+    root: the folder of the data, in which files of vectors are looked for, too.
+
+  """
+
+  texts: Callable[..., Iterable[str]]
+  workdir: Any
+  root: str
+
+
+class Family:
+  """An encoder family, which opens, describes and looks for the encoder of a config's section.
+
+  Those of published transformers say what their folders hold (`Transformer`), and are opened alike.
+  """
+
+  name: str  # in `registry.ENCODERS`, `encoder.name` of a config
+  of_words = False  # whether its tokens are words as they are
+
+  def open(self, section: Mapping[str, Any], request: Request) -> Source:
+    """Opens the encoder with its weights; InputError where something of it is missing or wrong."""
+    raise NotImplementedError
+
+  def describe(self, section: Mapping[str, Any]) -> Source:
+    """Builds the module alone, in its published sizes; reads no weights."""
+    raise NotImplementedError
+
+  def check_there(self, section: Mapping[str, Any], root: str) -> None:
+    """Raises InputError where the files that `section` names are not here."""
+    raise NotImplementedError
+
+
+def build(section: Mapping[str, Any], left_out: Iterable[str], **sizes: Any) -> Any:
+  """Builds the module that `section` names; what it states itself goes before `sizes`.
+
+  Args:
+    left_out: keys of the section that are no fields of the module.
+    sizes: fields that the weights tell; `precision` is None where neither states it.
+
+  """
+  own = {k: v for k, v in section.items() if k not in left_out and v is not None}
+  cls = registry.find(registry.ENCODERS, own["name"], "encoder.name")
+  if "precision" in {field.name for field in dataclasses.fields(cls)}:
+    sizes = {"precision": None, **sizes}
+  sizes = {k: v for k, v in sizes.items() if k not in own}
+  return registry.build(registry.ENCODERS, own, "encoder", **sizes)
+
+
+def check_fields(module: Any) -> None:
+  """Raises InputError where a field of an encoder is out of the range that stands beside it."""
+  fields = [field.name for field in dataclasses.fields(module) if field.name != "precision"]
+  values = {name: getattr(module, name) for name in fields}
+  registry.check_ranges(type(module), values, "encoder")
+
+
+_REQUIRED = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+  """A key of a published config: the field that it sets, and the values that are read.
+
+  Attributes:
+    name: in `config.json`.
+    field: of the encoder; "" for a key that is only checked.
+    default: of a config without the key; where none is given, the key is required.
+    least, largest: of an integer.
+    below: of a number from 0 on.
+    words: one of which the value must be.
+
+  """
+
+  name: str
+  field: str
+  default: Any = _REQUIRED
+  least: int = 1
+  largest: int = 0
+  below: float = 0.0
+  words: tuple[str, ...] = ()
+
+  def read(self, config: Mapping[str, Any]) -> Any:
+    """Returns the value in `config`; ValueError for one of another type or out of range."""
+    if self.name not in config:
+      if self.default is _REQUIRED:
+        raise ValueError(f"the key {self.name!r} is missing")
+      return self.default
+    value = config[self.name]
+    if self.words:
+      if value not in self.words:
+        raise ValueError(f"{self.name} {value!r:.80} is none of {', '.join(self.words)}")
+    elif self.largest:
+      if type(value) is not int or not self.least <= value <= self.largest:
+        expected = f"an integer from {self.least} to {self.largest:,}"
+        raise ValueError(f"{self.name} is {value!r:.80}; expected {expected}")
+    elif type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value < self.below:
+      raise ValueError(
+        f"{self.name} is {value!r:.80}; expected a number from 0 to below {self.below:g}"
+      )
+    return value
+
+
+def transposed(path: str, value: np.ndarray, heads: int = 1) -> np.ndarray:
+  """Turns a tensor into the parameter at `path`, or back: a kernel is a transpose."""
+  del heads
+  return value.T if path.endswith("/kernel") else value
+
+
+def _any(encoder: Any) -> bool:
+  return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Transformer(Family):
+  """A family of published transformers.
+
+  Attributes:
+    name: Hugging Face's `model_type`, and `encoder.name` of a config.
+    module: the Linen class.
+    token: whose vector stands for a unit: `cls` (first) or `cls_last`.
+    keys: of its config.
+    width, heads: the keys of the hidden size and of the number of heads that share it.
+    names: parameter path -> tensor in transformers, `{}` the layer.
+    classes: the stem of transformers' classes (`Bert`Model, `Bert`ForSequenceClassification).
+    prefix: of the encoder's names in a file of a model with a head.
+    ignored: names of what files hold beside the encoder.
+    special: the tokeniser's special tokens by role, beside the classifier's and the separator.
+    typed: whether the encoder has token types.
+    published: encoder's name -> its config, as far as the fields depend on it.
+    aliases: further model types of the same architecture.
+    pooler: parameter -> tensor of a pretrained layer on the unit's token; {} where there is none.
+    head: of a sequence classifier, "pooler" and "head" -> the stem of their tensors; {} where its
+      layers are others.
+    first_stacked: number of the layer that is the first of a stack.
+    ours, theirs: turn a tensor of one layer into a parameter, and back.
+    rename: a tensor's stored name without its prefix -> its name in `names`.
+    adapt: (config, fields) -> further fields; ValueError for a variant that is not implemented.
+    settings: encoder -> further keys of its config.
+    is_of: whether an encoder of the class `module` is of this family.
+    bare_head: whether its sequence classifier may lack the layer before its head.
+    classifier_settings: (has that layer, rate of dropout) -> further keys of such a config.
+    classifier: (config, width) -> pooling and [(layer, stem of its tensors)] of a sequence
+      classifier; None for the layers of `head`.
+
+  """
+
+  name: str
+  module: type
+  token: str
+  keys: tuple[Key, ...]
+  names: Mapping[str, str]
+  classes: str
+  prefix: str
+  ignored: re.Pattern
+  special: Mapping[str, str]
+  typed: bool
+  published: Mapping[str, Mapping[str, Any]]
+  aliases: tuple[str, ...] = ()
+  width: str = "hidden_size"
+  heads: str = "num_attention_heads"
+  pooler: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  head: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  first_stacked: int = 0
+  ours: Callable[..., np.ndarray] = transposed
+  theirs: Callable[..., np.ndarray] = transposed
+  rename: Callable[[str], str] = str
+  adapt: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] = lambda config, fields: {}
+  settings: Callable[[Any], dict[str, Any]] = lambda encoder: {}
+  is_of: Callable[[Any], bool] = _any
+  bare_head: bool = False
+  classifier_settings: Callable[[bool, float], dict[str, Any]] = lambda pooler, rate: {
+    "classifier_dropout": rate
+  }
+  classifier: Callable[[Mapping[str, Any], int], Any] | None = None
+
+  def fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the encoder's fields that a parsed `config.json` states.
+
+    Raises:
+      ValueError: a missing key, a value of no use, or a variant that is not implemented.
+
+    """
+    fields = {key.field: key.read(config) for key in self.keys}
+    fields.pop("", None)
+    width, heads = config[self.width], config[self.heads]
+    if width % heads:
+      raise ValueError(
+        f"{self.width} {width} is not a multiple of {self.heads} {heads}, as the heads share it"
+      )
+    return {**fields, **self.adapt(config, fields)}
+
+  def config(self, encoder: Any) -> dict[str, Any]:
+    """Returns what `config.json` says of `encoder` (the inverse of `fields`)."""
+    stated = {key.name: getattr(encoder, key.field) for key in self.keys if key.field}
+    return {"model_type": self.name, **stated, **self.settings(encoder)}
+
+  def stored_name(self, name: str) -> str:
+    """Returns a tensor's name as it is in `names`: no prefix of a model with a head."""
+    return self.rename(name.removeprefix(self.prefix))
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def register(family: Family) -> Family:
+  """Makes `family` known by its name, and by its aliases; returns it."""
+  _FAMILIES[family.name] = family
+  if isinstance(family, Transformer):
+    _FAMILIES.update(dict.fromkeys(family.aliases, family))
+    reference = f"{family.module.__module__}:{family.module.__qualname__}"
+    registry.ENCODERS.setdefault(family.name, reference)
+  return family
+
+
+def find(name: str) -> Family | None:
+  """Returns the family of that name, model type or alias; None where there is none."""
+  if name not in _FAMILIES and name in registry.ENCODERS:
+    importlib.import_module(registry.ENCODERS[name].partition(":")[0])
+  if name not in _FAMILIES:  # an alias
+    for reference in set(registry.ENCODERS.values()):
+      importlib.import_module(reference.partition(":")[0])
+  return _FAMILIES.get(name)
+
+
+def transformers() -> dict[str, Transformer]:
+  """Returns all families of published transformers by name."""
+  find("")
+  return {f.name: f for f in _FAMILIES.values() if isinstance(f, Transformer)}
+
+
+def of(encoder: Any) -> Transformer:
+  """Returns the family whose weights `encoder` (a module) takes; a subclass takes its base's.
+
+  Raises:
+    TypeError: there is none.
+
+  """
+  for cls in type(encoder).__mro__:
+    for family in _of_class(cls):
+      if family.is_of(encoder):
+        return family
+  raise TypeError(f"{type(encoder).__name__} is no transformer with published weights")
+
+
+def _of_class(cls: type) -> Iterator[Transformer]:
+  for family in _FAMILIES.values():
+    if isinstance(family, Transformer) and family.module is cls:
+      yield family

@@ -1,0 +1,259 @@
+"""From the config's section `encoder` to an encoder that is ready: module, weights, tokeniser."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from etils import epath
+
+from as2jax.data.inputs import protocol as fitted
+from as2jax.data.text.tokenizer import kept, load_tokenizer
+from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder, weights
+from as2jax.encoders import family as families
+from as2jax.encoders.family import Family, Request, Source, Transformer
+from as2jax.encoders.sentence_folder import SentenceFolder
+from as2jax.encoders.static import ENCODER_FOLDER
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_json, read_object, write_whole
+
+SENTENCE = (
+  "sentence.json"  # of a run: what follows the transformer in a sentence-transformers folder
+)
+# By name: the transformer, the fields of `SentenceBert`, max_seq_length, as its folder lists them
+# (https://huggingface.co/sentence-transformers/bert-base-nli-mean-tokens/tree/main).
+SENTENCE_BERTS = {
+  "sentence-transformers/bert-base-nli-mean-tokens": (
+    "bert-base-uncased",
+    {"pooling": ("mean",), "dense": (), "normalize": False},
+    128,
+  )
+}
+
+
+def open_encoder(
+  section: Mapping[str, Any],
+  *,
+  texts: Callable[..., Iterable[str]],
+  workdir: epath.PathLike,
+  root: str,
+  finished: bool = False,
+) -> Source:
+  """Opens the encoder that `section` (`name` and the fields of its class) describes.
+
+  Args:
+    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named;
+      called only where one is.
+    workdir: the run's folder: a vocabulary that is there is used unchanged, a new one is kept
+      there. "" for none.
+    root: the folder of the data, in which files of vectors are looked for, too.
+    finished: whether the run has all parameters in its checkpoints: pretrained ones are not read.
+
+  Raises:
+    InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
+
+  """
+  if section["name"] in sentence_folder.PUBLISHED:
+    return _open_published(section, workdir, finished)
+  if family := own_family(section["name"]):
+    return family.open(section, Request(texts, workdir, root))
+  found, absent = _folder(section, workdir, finished)
+  tokenizer = kept(_encoder_folder(workdir), lambda: load_tokenizer(found))
+  source = _open_transformer(section, found, tokenizer, workdir, absent)
+  return source if absent else dataclasses.replace(source, stated=sentence_folder.stated(found))
+
+
+def describe(section: Mapping[str, Any]) -> Source:
+  """Builds the encoder that `section` describes, without parameters and without a tokeniser.
+
+  Raises:
+    InputError: only its files tell its sizes, and they are not here.
+
+  """
+  name, spec = section["name"], section.get("pretrained")
+  if name == "sentence_bert":
+    (kind, sizes), fields, longest = _sentence_shapes(spec)
+    return _described(section, kind, sizes, fields, longest)
+  if name == "reranker":
+    (kind, sizes), fields, longest = _reranker_shapes(spec)
+    return _described(section, kind, sizes, fields, longest)
+  if family := own_family(name):
+    return family.describe(section)
+  kind, sizes = transformer_folder.published(spec)
+  return _described(section, kind, sizes, {"token": kind.token}, None)
+
+
+def own_family(name: str) -> Family | None:
+  """Returns the family of an encoder that is no published transformer; None for those."""
+  family = None if ":" in name or name == "auto" else families.find(name)
+  return None if isinstance(family, Transformer) else family
+
+
+def forget(workdir: epath.PathLike) -> None:
+  """Removes what a run that never began has left to remember."""
+  (epath.Path(workdir) / ENCODER_FOLDER).rmtree(missing_ok=True)
+  fitted.forget(workdir)
+
+
+def _described(
+  section: Mapping[str, Any],
+  kind: Transformer,
+  sizes: Mapping[str, Any],
+  fields: Mapping[str, Any],
+  longest: int | None,
+) -> Source:
+  name = section["name"] if ":" in section["name"] else kind.name
+  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
+  return Source(module, {}, None, longest, {"family": kind.name}, model_fields=fields)
+
+
+def _sentence_shapes(name: str) -> tuple[tuple[Transformer, dict], Mapping[str, Any], int | None]:
+  """The transformer of a Sentence-BERT that is known by its name or lies here, and what follows it."""
+  if name in SENTENCE_BERTS:
+    transformer, fields, longest = SENTENCE_BERTS[name]
+    return transformer_folder.published(transformer), fields, longest
+  found = sentence_folder.read(hub.resolve(name))
+  return transformer_folder.read_family(found.transformer), found.fields, found.max_length
+
+
+def _reranker_shapes(name: str) -> tuple[tuple[Transformer, dict], Mapping[str, Any], int | None]:
+  """The same of a cross-encoder; an encoder known by its name gets its family's classifier."""
+  if transformer_folder.is_published(name):
+    kind, sizes = transformer_folder.published(name)
+    return (kind, sizes), cross_encoder_folder.plain(kind, sizes["hidden_size"]), None
+  found = _read_reranker(hub.resolve(name))
+  return transformer_folder.read_family(found.transformer), found.fields, found.max_length
+
+
+def _folder(
+  section: Mapping[str, Any], workdir: epath.PathLike, finished: bool
+) -> tuple[epath.Path, str]:
+  """The encoder's folder, or of a finished run what it keeps of it; why the folder is not here, or "".
+
+  Raises:
+    InputError: no such folder, and the run is not finished or keeps nothing.
+
+  """
+  kept_folder = epath.Path(workdir) / ENCODER_FOLDER
+  if finished and hub.config_file(kept_folder):
+    return kept_folder, f"encoder {section['pretrained']!r} was not read"
+  try:
+    return hub.resolve(section["pretrained"]), ""
+  except InputError as error:
+    over = workdir and (kept_folder.parent / "results.json").exists()
+    if over and hub.config_file(kept_folder):
+      return kept_folder, str(error)
+    raise
+
+
+def _encoder_folder(workdir: epath.PathLike) -> epath.PathLike:
+  """The folder in which a run keeps its tokeniser; "" for no run."""
+  return epath.Path(workdir) / ENCODER_FOLDER if workdir else ""
+
+
+def _keep(encoder_folder: epath.PathLike, name: str, text: str) -> None:
+  """Writes what a finished run needs of its encoder's folder into the run's, once."""
+  if encoder_folder and not (epath.Path(encoder_folder) / name).exists():
+    write_whole(epath.Path(encoder_folder) / name, text)
+
+
+def _open_transformer(
+  section: Mapping[str, Any],
+  found: epath.Path,
+  tokenizer: Any,
+  workdir: epath.PathLike,
+  absent: str,
+) -> Source:
+  """The transformer in a folder, or without its parameters where that is `absent`."""
+  family, sizes = transformer_folder.read_family(found)
+  own = ":" in section["name"]  # a subclass of the family's encoder, with its fields and weights
+  if not own and section["name"] not in ("auto", family.name):
+    raise InputError(
+      f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
+      f"{family.name!r}; set encoder.name to that or to 'auto'"
+    )
+  _keep(_encoder_folder(workdir), hub.CONFIG, (found / hub.CONFIG).read_text())
+  if not absent:
+    transformer_folder.check_vocabulary(tokenizer, found)
+  name = section["name"] if own else family.name
+  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
+  return Source(
+    module=module,
+    params={} if absent else weights.flat(transformer_folder.load_params(found, module)),
+    tokenizer=tokenizer,
+    max_length=module.max_length,
+    provenance={"pretrained": section["pretrained"], "family": family.name},
+    pooler=None if absent else transformer_folder.load_pooler(found, family),
+    model_fields={"token": family.token},
+    absent=absent,
+  )
+
+
+def _open_published(section: Mapping[str, Any], workdir: epath.PathLike, finished: bool) -> Source:
+  """A published bi-encoder or cross-encoder: its folder says the fields and parameters of the model.
+
+  Raises:
+    InputError: the folder holds no such model, or it cannot be read.
+
+  """
+  found, absent = _folder(section, workdir, finished)
+  encoder_folder = _encoder_folder(workdir)
+  if absent:
+    content = read_json(found / SENTENCE)
+    published = SentenceFolder(found, **{**content, "params": {}})
+  elif section["name"] == "reranker":
+    published = _read_reranker(found)
+  else:
+    published = sentence_folder.read(found)
+  tokenizer = kept(encoder_folder, lambda: sentence_folder.load_tokenizer(published))
+  content = dataclasses.asdict(published)
+  own = {key: content[key] for key in ("fields", "max_length", "lower_case", "prompts")}
+  _check_same(encoder_folder, own, found)
+  _keep(encoder_folder, SENTENCE, json.dumps(own) + "\n")
+  source = _open_transformer(
+    {**section, "name": "auto"}, published.transformer, tokenizer, workdir, absent
+  )
+  limits = [n for n in (published.max_length, source.max_length) if n is not None]
+  return dataclasses.replace(
+    source,
+    max_length=min(limits, default=None),
+    model_fields={name: as_tuple(value) for name, value in published.fields.items()},
+    model_params=published.params,
+    prompts=(published.prompts[0], published.prompts[1]),
+    stated={} if published.max_length is None else {"max_seq_length": published.max_length},
+  )
+
+
+def _check_same(encoder_folder: epath.PathLike, now: dict[str, Any], found: epath.Path) -> None:
+  """Raises InputError where a published model's folder says something else than when a run began."""
+  if not encoder_folder or not (epath.Path(encoder_folder) / SENTENCE).exists():
+    return
+  advice = "put the folder back as it was, or train again in another --workdir"
+  then = read_object(epath.Path(encoder_folder) / SENTENCE, advice)
+  now = json.loads(json.dumps(now))
+  changed = []
+  for key, value in now.items():
+    if key in then and then[key] != value:
+      changed.append(f"  {key}: {then[key]!r} then, {value!r} now")
+  if changed:
+    raise InputError(
+      f"{found} is not what the run in {epath.Path(encoder_folder).parent} began with:\n"
+      + "\n".join(changed)
+      + f"\nP{advice[1:]}"
+    )
+
+
+def _read_reranker(found: epath.Path) -> SentenceFolder:
+  """The published cross-encoder in a folder; InputError where there is none."""
+  published = cross_encoder_folder.read(found)
+  if published is None:
+    raise InputError(
+      f"{found} is no cross-encoder: its config names no sequence classifier, and no module of it "
+      "gives scores; set encoder.name to sentence_bert for a bi-encoder, or to auto for an encoder"
+    )
+  return published
+
+
+def as_tuple(value: Any) -> Any:
+  """Returns lists as the tuples that fields of modules are."""
+  return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value

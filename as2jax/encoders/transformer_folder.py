@@ -1,0 +1,258 @@
+"""The folder of a published transformer: config, vocabulary and weights, in and out.
+
+The config is read as JSON rather than by transformers' `AutoConfig`, which puts BERT-base's value in
+place of each key that is missing ({"model_type": "bert"} gets a vocab_size of 30522).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+from etils import epath
+
+from as2jax.data.text import vocabulary
+from as2jax.data.text.tokenizer import Tokenizer
+from as2jax.encoders import family as families
+from as2jax.encoders import hub, weights
+from as2jax.encoders.family import Transformer
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_json
+
+PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
+# Of a config, what was true of another model or of whoever wrote it.
+_NOT_KEPT = (
+  "_name_or_path",
+  "name_or_path",
+  "architectures",
+  "torch_dtype",
+  "dtype",
+  "transformers_version",
+  "id2label",
+  "label2id",
+  "num_labels",
+  "problem_type",
+  "finetuning_task",
+  "task_specific_params",
+  "sentence_transformers",
+  "auto_map",
+)
+
+
+def read_family(folder: epath.PathLike) -> tuple[Transformer, dict[str, Any]]:
+  """Reads the family of the encoder in `folder`, and the encoder's fields, from its config.
+
+  Raises:
+    InputError: another model type, a missing key, a value of no use or beyond any sense, or a
+      variant that is not implemented.
+
+  """
+  file = epath.Path(folder) / hub.CONFIG
+  config = read_config_file(folder)
+  kind = config.get("model_type")
+  family = families.find(kind) if isinstance(kind, str) else None
+  if not isinstance(family, Transformer):
+    known = ", ".join(families.transformers())
+    raise InputError(f"{file}: model_type is {kind!r:.80}; known are {known}")
+  try:
+    return family, family.fields(config)
+  except ValueError as error:
+    raise InputError(f"{file}: {error}") from None
+
+
+def read_config(folder: epath.PathLike) -> dict[str, Any]:
+  """Reads the encoder's fields of `read_family`."""
+  return read_family(folder)[1]
+
+
+def read_config_file(folder: epath.PathLike) -> dict[str, Any]:
+  """Reads a folder's `config.json`, a JSON object.
+
+  Raises:
+    InputError: there is none, or it is something else.
+
+  """
+  file = hub.config_file(folder)
+  if file is None:
+    raise InputError(f"{folder}: there is no {hub.CONFIG}")
+  config = read_json(file)
+  if not isinstance(config, dict):
+    raise InputError(f"{file}: holds no JSON object")
+  return config
+
+
+def published(name: str) -> tuple[Transformer, dict[str, Any]]:
+  """Returns the family and the fields of an encoder that is published by `name`, or in a folder.
+
+  Raises:
+    InputError: neither.
+
+  """
+  for family in families.transformers().values():
+    if name in family.published:
+      return family, family.fields(family.published[name])
+  return read_family(hub.resolve(name))
+
+
+def is_published(name: str) -> bool:
+  """Says whether the sizes of the encoder of that name are known without its folder."""
+  return any(name in family.published for family in families.transformers().values())
+
+
+def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
+  """Returns `tokenizer`, that of `folder`, if its ids are 0 … `vocab_size` − 1 of the config.
+
+  In most files an id is a line's number: where a line is lost, each word after it takes another
+  word's vector, and nothing but this number tells. A table may be longer than its vocabulary only
+  where the end of the vocabulary is known: `tokenizer.json` gives ids, and either its largest id is
+  that of an added token and fewer than `PADDING` rows follow (multilingual MiniLM has 35), or the
+  config states `pad_vocab_size_multiple`, and the vocabulary ends within the last multiple.
+
+  Raises:
+    InputError: another number of entries, or an id that is not there; it names both files.
+
+  """
+  folder = epath.Path(folder)
+  file, config = folder / hub.CONFIG, read_config_file(folder)
+  rows = read_config(folder)["vocab_size"]
+  ids = tokenizer.ids()
+  entries, largest = len(ids), max(ids)
+  if entries == largest + 1 == rows:
+    return tokenizer
+  words = folder / vocabulary.file_of(folder)
+  if entries == largest + 1 < rows and words.name == "tokenizer.json":
+    multiple = config.get("pad_vocab_size_multiple")
+    stated = isinstance(multiple, int) and multiple > 0 and -entries % multiple == rows - entries
+    if (
+      stated
+      or rows - entries < PADDING
+      and vocabulary.ends_as_declared(folder, tokenizer.backend, largest)
+    ):
+      logging.info(
+        "%s: the last %d of %d rows of the table are padding", file, rows - entries, rows
+      )
+      return tokenizer
+  raise InputError(
+    f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {file} says "
+    f"vocab_size = {rows}, so that words would take other words' vectors; has {words.name} lost or "
+    "doubled a line, or is it another encoder's? Get the files of this very encoder again"
+  )
+
+
+def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
+  """Loads the `params` collection of `encoder` from a folder's weights, float32 numpy arrays.
+
+  Tensors of the family's `ignored` are left out and logged.
+
+  Raises:
+    InputError: a missing, unknown or misshapen tensor, or a file that cannot be read.
+
+  """
+  tensors, source = weights.read_tensors(folder, families.of(encoder).stored_name)
+  return weights.from_tensors(tensors, encoder, source)
+
+
+def load_pooler(
+  folder: epath.PathLike, family: Transformer | None = None
+) -> dict[str, np.ndarray] | None:
+  """Loads the pooler {kernel [d, d], bias [d]} of `family` (BERT); None where there is none."""
+  family = family or families.transformers()["bert"]
+  if not family.pooler:
+    return None
+  tensors, source = weights.read_tensors(folder, family.stored_name, keep=family.pooler.values())
+  if not tensors:
+    return None
+  for name in family.pooler.values():
+    if name not in tensors:
+      raise InputError(f"{source}: half of the pooler is there, the tensor {name!r} is missing")
+  kernel, bias = (np.asarray(tensors[family.pooler[x]], np.float32) for x in ("kernel", "bias"))
+  return {"kernel": kernel.T, "bias": bias}
+
+
+def load_table(folder: epath.PathLike) -> np.ndarray:
+  """Loads the word embeddings [vocab_size, d] of the encoder in `folder` alone, float32.
+
+  Raises:
+    InputError: the table is missing or misshapen.
+
+  """
+  family, fields = read_family(folder)
+  name = family.names["embeddings/word"]
+  tensors, source = weights.read_tensors(folder, family.stored_name, keep=(name,))
+  if name not in tensors:
+    raise InputError(f"{source}: the tensor {name!r}, the table of word vectors, is missing")
+  table = np.asarray(family.ours("embeddings/word", tensors[name]), np.float32)
+  wanted = (fields["vocab_size"], fields["hidden_size"])
+  if table.shape != wanted:
+    raise InputError(
+      f"{source}: the tensor {name!r} has shape {list(table.shape)}, but "
+      f"{epath.Path(folder) / hub.CONFIG} asks for {list(wanted)}"
+    )
+  return table
+
+
+def write_transformer(
+  folder: epath.PathLike,
+  tensors: Mapping[str, np.ndarray],
+  *,
+  base: epath.PathLike,
+  encoder: Any,
+  family: Transformer,
+  architecture: str,
+  settings: Mapping[str, Any],
+) -> None:
+  """Writes `config.json` and `model.safetensors` (float32).
+
+  Args:
+    base: the folder whose config is kept where `encoder` and `settings` say nothing.
+    encoder: the module, whose fields are the architecture.
+    architecture: transformers' class that `tensors` are the whole of.
+    settings: further keys of the config.
+
+  """
+  stated = read_json(epath.Path(base) / hub.CONFIG)
+  config = {key: value for key, value in stated.items() if key not in _NOT_KEPT}
+  config |= family.config(encoder) | {"architectures": [architecture], "dtype": "float32"}
+  write_json(epath.Path(folder) / hub.CONFIG, config | dict(settings))
+  weights.write_tensors(tensors, folder)
+
+
+def write_json(file: epath.PathLike, content: Any) -> None:
+  """Writes indented JSON in UTF-8 and creates the folder where it is missing."""
+  file = epath.Path(file)
+  file.parent.mkdir(parents=True, exist_ok=True)
+  file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_tokenizer(
+  folder: epath.PathLike, *, tokenizer: Tokenizer, family: Transformer, max_length: int
+) -> None:
+  """Writes `tokenizer.json` and the settings of transformers' general class, which takes it as it is.
+
+  (`save_pretrained` would name a class that releases before 5 do not have.)
+
+  Args:
+    max_length: tokens at which the library cuts, special tokens included.
+
+  """
+  backend, special = tokenizer.backend, tokenizer.special
+  before, after = special.single_before, special.single_after
+  first, last = (before[0], after[0]) if family.token == "cls" else (after[-1], after[0])
+  named = {"cls": tokenizer.tokens([first[0]])[0], "sep": tokenizer.tokens([last[0]])[0]}
+  for name, token in family.special.items():
+    if backend.token_to_id(token) is not None:
+      named[name] = token
+  settings = {f"{name}_token": token for name, token in named.items()}
+  # A tokeniser whose texts are all of type 0 may come from a base whose model is given no types.
+  types = ["token_type_ids"] if family.typed and any(special.types) else []
+  settings |= {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "model_input_names": ["input_ids", *types, "attention_mask"],
+    "padding_side": "left" if family.token == "cls_last" else "right",
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": max_length,
+  }
+  folder = epath.Path(folder)
+  (folder / "tokenizer.json").write_text(backend.to_str(), encoding="utf-8")
+  write_json(folder / "tokenizer_config.json", settings)
