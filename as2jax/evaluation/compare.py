@@ -1,4 +1,4 @@
-"""Compares systems question by question, each with the first.
+"""Compare systems question by question, each with the first.
 
   BASE X Y: on one dataset, difference of each metric, its 95 % half-width over questions, relative
     gain, p of the paired t-test and of the paired randomization test, and both p adjusted for the
@@ -46,7 +46,7 @@ def run(
   form: str,
   deterministic: Sequence[str] = (),
 ) -> str:
-  """The comparison of a command line as `text`, `json` or `csv`.
+  """Return the comparison of a command line as `text`, `json` or `csv`.
 
   Args:
     metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
@@ -56,37 +56,56 @@ def run(
       groups of different sizes, or with two runs on the same questions.
 
   """
-  options: dict[str, Any] = {"split": split, "question_filter": question_filter}
-  fixed = lambda places: [name for name in places if name in deterministic]
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
-  tests = {"samples": samples, "seed": seed}
+  datasets, seen = [], []
+  for places in zip(*_groups(names), strict=True) if VERSUS in names else [names]:
+    fixed = [name for name in places if name in deterministic]
+    loaded = run_scores.load(
+      places, split=split, question_filter=question_filter, deterministic=fixed
+    )
+    datasets.append(loaded)
+    seen += [system.pretraining for system in loaded]
+  wanted = list(dict.fromkeys(name.strip() for name in metrics.split(",")))
+  if not metrics:
+    wanted = ["mrr", "r@1"]
+    if any("map" in system.values for loaded in datasets for system in loaded):
+      wanted = ["map", "mrr"]
   if VERSUS in names:
-    groups = _groups(names)
-    loaded = [
-      run_scores.load(places, **options, deterministic=fixed(places))
-      for places in zip(*groups, strict=True)
-    ]
-    _require_different_data(loaded)
-    rows, text = compare_groups(loaded, _wanted(metrics, loaded), **tests), groups_as_text
+    _require_different_data(datasets)
+    rows = compare_groups(datasets, wanted, samples=samples, seed=seed)
   else:
-    loaded = [run_scores.load(names, **options, deterministic=deterministic)]
-    rows, text = compare(loaded[0], _wanted(metrics, loaded), **tests), as_text
-  seen = pretraining.under_table(
-    system.pretraining for compared_runs in loaded for system in compared_runs
-  )
-  head = {"split": split, "question_filter": question_filter, **tests}
+    rows = compare(datasets[0], wanted, samples=samples, seed=seed)
+  known = pretraining.under_table(seen)
   if form == "json":
-    return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
+    head = {"split": split, "question_filter": question_filter, "samples": samples, "seed": seed}
+    return json.dumps({**head, "rows": rows, "pretraining": known}, indent=2)
   if form == "csv":
     return tables.render(rows, "csv")
-  return "\n".join([text(rows), *_ledger(names, split), *seen])
+  text = groups_as_text(rows) if VERSUS in names else as_text(rows)
+  return "\n".join([text, *_ledger(names, split), *known])
 
 
-def _require_different_data(loaded: Sequence[Sequence[RunScores]]) -> None:
-  """Raises InputError where two data sets of groups are one, whose questions would count twice."""
+def _groups(names: Sequence[str]) -> list[list[str]]:
+  groups: list[list[str]] = [[]]
+  for name in names:
+    if name == VERSUS:
+      groups.append([])
+    else:
+      groups[-1].append(name)
+  sizes = [len(group) for group in groups]
+  if len(set(sizes)) > 1 or not sizes[0]:
+    raise InputError(
+      f"groups of {', '.join(map(str, sizes))} systems: give each group one system a dataset, in the "
+      "same order: A1 A2 vs B1 B2"
+    )
+  return groups
+
+
+def _require_different_data(datasets: Sequence[Sequence[RunScores]]) -> None:
+  """Raise InputError where two data sets of groups are one, whose questions would count twice."""
   first: dict[str, RunScores] = {}
-  for system, *_ in loaded:
+  for system, *_ in datasets:
     if system.fingerprint and system.fingerprint in first:
       raise InputError(
         f"{first[system.fingerprint].name} and {system.name} have the same questions, {system.data}: "
@@ -97,16 +116,8 @@ def _require_different_data(loaded: Sequence[Sequence[RunScores]]) -> None:
     first[system.fingerprint] = system
 
 
-def _wanted(metrics: str, loaded: Sequence[Sequence[RunScores]]) -> list[str]:
-  """The metrics named by commas, or else those that are usual for what was measured."""
-  if metrics:
-    return list(dict.fromkeys(name.strip() for name in metrics.split(",")))
-  systems = [system for compared_runs in loaded for system in compared_runs]
-  return ["map", "mrr"] if any("map" in s.values for s in systems) else ["mrr", "r@1"]
-
-
 def _ledger(names: Sequence[str], split: str) -> list[str]:
-  """How often the test split was evaluated by each run, from its ledger."""
+  """Say how often the test split was evaluated by each run, from its ledger."""
   folders = [name for name in dict.fromkeys(names) if epath.Path(name).is_dir()]
   if "test" not in split.split("+") or not folders:
     return []
@@ -116,21 +127,20 @@ def _ledger(names: Sequence[str], split: str) -> list[str]:
   for name in folders:
     content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
     count = results.times_evaluated(name, "test", content["data"]["name"])
-    said.append(f"{name}: " + ("not known" if count is None else f"{count}"))
+    said.append(f"{name}: {'not known' if count is None else count}")
   return ["times that test was evaluated with each seed: " + ", ".join(said)]
 
 
 def compare(
   loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int, seed: int
 ) -> list[Row]:
-  """One row a metric and system: its mean, and (but for the first) its tests against the first.
+  """Return one row a metric and system: its mean, and (but for the first) its tests against the first.
 
   `sd` is that over seeds, `half_width` that of the mean over questions.
   """
   rows = []
   for metric in metrics:
-    base = loaded[0].metric(metric)
-    for n, system in enumerate(loaded):
+    for number, system in enumerate(loaded):
       values = system.metric(metric)
       mean, sd = significance.mean_sd(values.mean(1))
       row = {
@@ -143,9 +153,9 @@ def compare(
         "half_width": significance.half_width(values),
         "note": system.note,
       }
-      if n:
-        row |= _tested(values, base, samples, seed)
-        row |= _methods_row(methods(system, loaded[0], metric))
+      if number:
+        row |= _models(values, loaded[0].metric(metric), samples, seed)
+        row |= _methods(methods(system, loaded[0], metric))
       rows.append(row)
   return _adjusted(rows, ("metric",))
 
@@ -153,7 +163,7 @@ def compare(
 def compare_groups(
   datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int, seed: int
 ) -> list[Row]:
-  """One row a metric, later group and scope: each dataset, then what is said of the average.
+  """Return one row a metric, later group and scope: each dataset, then three readings of the average.
 
   Args:
     datasets: for each dataset, the system of each group.
@@ -161,80 +171,73 @@ def compare_groups(
   """
   rows: list[Row] = []
   for metric in metrics:
-    base = [systems_[0].metric(metric) for systems_ in datasets]
     for group in range(1, len(datasets[0])):
-      values = [systems_[group].metric(metric) for systems_ in datasets]
+      ours, base, tested = [], [], []
+      for systems in datasets:
+        system, other = systems[group], systems[0]
+        a, b = system.metric(metric), other.metric(metric)
+        ours.append(significance.question_means(a))
+        base.append(significance.question_means(b))
+        tested.append(methods(system, other, metric))
+        row = {
+          "metric": metric,
+          "group": group + 1,
+          "scope": other.data,
+          "base": other.name,
+          "system": system.name,
+          "questions": a.shape[1],
+          "base_mean": float(b.mean()),
+          "mean": float(a.mean()),
+        }
+        rows.append(row | _models(a, b, samples, seed) | _methods(tested[-1]))
       head = {"metric": metric, "group": group + 1}
-      for systems_, a, b in zip(datasets, values, base, strict=True):
-        rows.append(
-          head
-          | {
-            "scope": systems_[0].data,
-            "base": systems_[0].name,
-            "system": systems_[group].name,
-            "questions": a.shape[1],
-            "base_mean": float(b.mean()),
-            "mean": float(a.mean()),
-          }
-          | _tested(a, b, samples, seed)
-          | _methods_row(methods(systems_[group], systems_[0], metric))
-        )
-      averages = _averages(values, base, samples, seed)
-      pairs = [methods(systems_[group], systems_[0], metric) for systems_ in datasets]
-      averages[0] |= _methods_row(significance.macro_methods_test(pairs))
-      rows += [head | row for row in averages]
+      means = np.array([x.mean() for x in ours]), np.array([x.mean() for x in base])
+      macro = _scope("macro average", sum(map(len, ours)), *means)
+      t = significance.macro_t_test(ours, base)
+      drawn = significance.macro_randomization_test(ours, base, samples=samples, seed=seed)
+      macro |= _gain(t, drawn, macro["base_mean"])
+      every = np.concatenate(ours), np.concatenate(base)
+      whole = _scope("all questions", len(every[0]), *every)
+      rows.append(head | macro | _methods(significance.macro_methods_test(tested)))
+      rows.append(head | whole | _models(*every, samples, seed))
+      if len(datasets) > 1:  # one dataset has no spread over datasets
+        rows.append(head | _scope("datasets", None, *means) | _models(*means, samples, seed))
   return _adjusted(rows, ("metric", "scope"))
 
 
-def _averages(values, base, samples, seed) -> list[Row]:
-  """The average over datasets, in the three readings of the module's docstring."""
-  per_question = [[significance.question_means(x) for x in side] for side in (values, base)]
-  means = [np.array([x.mean() for x in side]) for side in per_question]
-  total = sum(len(x) for x in per_question[0])
-  macro = {
-    "scope": "macro average",
-    "questions": total,
-    "base_mean": float(means[1].mean()),
-    "mean": float(means[0].mean()),
-  }
-  t = significance.macro_t_test(*per_question)
-  randomized = significance.macro_randomization_test(*per_question, samples=samples, seed=seed)
-  macro |= _gain(t, randomized, macro["base_mean"])
-  everything = [np.concatenate(side) for side in per_question]
-  rows = [
-    macro,
-    {
-      "scope": "all questions",
-      "questions": total,
-      "base_mean": float(everything[1].mean()),
-      "mean": float(everything[0].mean()),
-    }
-    | _tested(*everything, samples, seed),
-  ]
-  if len(values) > 1:  # one dataset has no spread over datasets
-    rows.append({**macro, "scope": "datasets", "questions": None, **_tested(*means, samples, seed)})
-  return rows
+def _scope(name: str, questions: int | None, ours: np.ndarray, base: np.ndarray) -> Row:
+  means = {"base_mean": float(base.mean()), "mean": float(ours.mean())}
+  return {"scope": name, "questions": questions, **means}
 
 
-def _tested(values, base, samples, seed) -> Row:
+def _models(values, base, samples, seed) -> Row:
+  """Return what is said of the models: their trained parameters are fixed."""
   t = significance.paired_t_test(values, base)
-  randomized = significance.randomization_test(values, base, samples=samples, seed=seed)
-  return _gain(t, randomized, float(significance.question_means(base).mean()))
+  drawn = significance.randomization_test(values, base, samples=samples, seed=seed)
+  return _gain(t, drawn, float(significance.question_means(base).mean()))
+
+
+def _gain(t, drawn, base_mean: float) -> Row:
+  return {
+    "difference": t.difference,
+    "difference_half_width": t.half_width,
+    "relative_gain": t.difference / base_mean if base_mean else None,
+    "p_t": t.p,
+    "p_randomization": drawn.p,
+  }
 
 
 def methods(system: RunScores, base: RunScores, metric: str) -> significance.MethodsComparison:
-  """Compares the methods that two systems are of, by one metric."""
+  """Compare the methods that two systems are of, by one metric."""
   values = system.metric(metric), base.metric(metric)
   if system.shared_stage or base.shared_stage:
     difference = float(values[0].mean() - values[1].mean())
-    return significance.MethodsComparison(
-      difference, None, None, None, None, significance.ONE_STAGE
-    )
+    why = significance.ONE_STAGE
+    return significance.MethodsComparison(difference, None, None, None, None, why)
   return significance.methods_test(*values, fixed=(system.deterministic, base.deterministic))
 
 
-def _methods_row(comparison: significance.MethodsComparison) -> Row:
-  """What is said of the methods, beside what `_tested` says of the models."""
+def _methods(comparison: significance.MethodsComparison) -> Row:
   return {
     "p_methods": comparison.p,
     "methods_half_width": comparison.half_width,
@@ -243,45 +246,19 @@ def _methods_row(comparison: significance.MethodsComparison) -> Row:
   }
 
 
-def _gain(t, randomized, base_mean: float) -> Row:
-  return {
-    "difference": t.difference,
-    "difference_half_width": t.half_width,
-    "relative_gain": t.difference / base_mean if base_mean else None,
-    "p_t": t.p,
-    "p_randomization": randomized.p,
-  }
-
-
 def _adjusted(rows: list[Row], family: Sequence[str]) -> list[Row]:
-  """Adds Holm's adjustment over the rows that share the keys of `family`."""
+  """Add Holm's adjustment over the rows that share the keys of `family`."""
   families: dict[tuple, list[Row]] = {}
-  for row in rows:
-    if "p_t" in row:
-      families.setdefault(tuple(row[key] for key in family), []).append(row)
-  for members in families.values():
-    for test in ("p_t", "p_randomization", "p_methods"):
-      tested = [row for row in members if row.get(test) is not None]
-      adjusted = significance.holm([row[test] for row in tested])
-      for row, p in zip(tested, adjusted.tolist(), strict=True):
+  for test in ("p_t", "p_randomization", "p_methods"):
+    families.clear()
+    for row in rows:
+      if row.get(test) is not None:
+        families.setdefault(tuple(row[key] for key in family), []).append(row)
+    for members in families.values():
+      adjusted = significance.holm([row[test] for row in members])
+      for row, p in zip(members, adjusted.tolist(), strict=True):
         row[f"{test}_holm"] = p
   return rows
-
-
-def _groups(names: Sequence[str]) -> list[list[str]]:
-  groups: list[list[str]] = [[]]
-  for name in names:
-    if name == VERSUS:
-      groups.append([])
-    else:
-      groups[-1].append(name)
-  sizes = sorted({len(group) for group in groups})
-  if len(sizes) > 1 or not sizes[0]:
-    raise InputError(
-      f"groups of {', '.join(str(len(group)) for group in groups)} systems: give "
-      "each group one system a dataset, in the same order: A1 A2 vs B1 B2"
-    )
-  return groups
 
 
 TESTS = ("difference", "gain", "p (t)", "p (rand.)")
@@ -327,7 +304,7 @@ def methods_cells(row: Row, holm: bool = False) -> list[str]:
 
 
 def p_text(p: float) -> str:
-  """A p-value in two digits; what is below 0.0001 is said to be so."""
+  """Return a p-value in two digits; what is below 0.0001 is said to be so."""
   return "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 

@@ -105,9 +105,11 @@ def load(
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"{name} is said to be deterministic, but is none of {', '.join(names)}")
   runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
-  judge = next(iter(runs.values()), None)
-  for other in list(runs.values())[1:]:
-    _check_same_data(judge, other, split)
+  judge: _Source | None = None
+  for source in runs.values():
+    if judge is None:
+      judge = source
+    _check_same_data(judge, source, split)
   sources = [runs[name] if name in runs else _files(name, judge, split) for name in names]
   rule, data = _rule(question_filter, judge, split)
   first = _counts(*sources[0].tables[0], rule)
