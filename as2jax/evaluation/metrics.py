@@ -1,4 +1,4 @@
-"""Ranking metrics of one question list, exact under ties, with trec_eval's definitions.
+"""Compute ranking metrics of questions, exact under ties, with trec_eval's definitions.
 
 Scores are compared in float32, as trec_eval compares them. Everything here is numpy on the host.
 """
@@ -28,7 +28,7 @@ RULES = {
 
 @dataclasses.dataclass(frozen=True)
 class _Ranking:
-  """All questions' candidates in one array, question by question, best first.
+  """Hold all questions' candidates in one array, question by question, best first.
 
   A *group* is a maximal run of candidates of one question whose order is random.
   """
@@ -44,7 +44,7 @@ class _Ranking:
 
 
 class TieRange(NamedTuple):
-  """What ties leave open in the mean of one metric.
+  """Hold what ties leave open in the mean of one metric.
 
   Attributes:
     worst, best: the mean with every group of tied candidates in its worst and in its best order.
@@ -65,7 +65,7 @@ def per_question(
   ties: str = "expected",
   names: Sequence[str] | None = None,
 ) -> dict[str, np.ndarray]:
-  """Returns every metric of every question, as trec_eval defines it (ties apart).
+  """Return every metric of every question, as trec_eval defines it (ties apart).
 
   AP averages the precision at each positive over all positives; a question without a positive
   scores 0 on everything. Under `expected` ties each value is the exact expectation over uniformly
@@ -95,7 +95,7 @@ def per_question(
 
 
 def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
-  """Every metric of every question: see `per_question`."""
+  """Return every metric of every question: see `per_question`."""
   total = len(ranking.positives)
 
   def over_positives(gain):  # [m] -> [n]
@@ -123,7 +123,7 @@ def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
 
 
 def filters(clean: str, official: str = "") -> dict[str, str]:
-  """The question filters that a data set is measured under: {name: rule of `RULES`}.
+  """Return the question filters of a data set: {name: rule of `RULES`}.
 
   A rule stands under one name alone: that of `clean` is not named again as `official`,
   `answerable` or `all`, that of `official` not as one of the last two.
@@ -142,7 +142,7 @@ def filters(clean: str, official: str = "") -> dict[str, str]:
 
 
 def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
-  """Returns bool [questions]: which of them the rule `name` counts.
+  """Return bool [questions]: which of them the rule `name` counts.
 
   `all`: at least one candidate; `answerable`: at least one positive; `both`: at least one positive
   and one candidate that is not. `InputError` for another name.
@@ -197,7 +197,7 @@ def summarize(
 
 
 def require_float32(scores: np.ndarray, question: str) -> None:
-  """Raises TypeError where the scores that rank a question's candidates are not float32."""
+  """Raise TypeError where the scores that rank a question's candidates are not float32."""
   if scores.dtype != np.float32:
     raise TypeError(f"question {question!r}: scores that rank are float32, not {scores.dtype}")
 
@@ -205,7 +205,7 @@ def require_float32(scores: np.ndarray, question: str) -> None:
 def tie_extremes(
   scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-  """Each metric of each question under the worst and under the best order of tied candidates.
+  """Return each metric of each question under the worst and the best order of tied candidates.
 
   The worst order puts the negatives of a group first, the best order its positives; both hold for
   all metrics at once. Arguments and errors are those of `per_question`.
@@ -219,7 +219,7 @@ def tie_extremes(
 def ranges_of(
   worst: Mapping[str, np.ndarray], best: Mapping[str, np.ndarray], mask: np.ndarray
 ) -> dict[str, TieRange]:
-  """The ranges of the means over the questions in `mask`.
+  """Return the ranges of the means over the questions in `mask`.
 
   Args:
     worst, best: {metric: [questions]} under the worst and the best order of ties.
@@ -237,7 +237,7 @@ def ranges_of(
 
 
 def tie_note(ranges: Mapping[str, TieRange], where: str) -> list[str]:
-  """One line for readers where ties leave more than `TIE_TOLERANCE` of a metric open, else none."""
+  """Return one line where ties leave more than `TIE_TOLERANCE` of a metric open, else none."""
   moved = [
     f"{metric} from {tie_range.worst:.4f} to {tie_range.best:.4f} ({tie_range.questions} questions)"
     for metric, tie_range in ranges.items()
@@ -254,7 +254,7 @@ def average_recall(
   depth: int = 10,
   names: Sequence[str] | None = None,
 ) -> float:
-  """AvgRec of the SemEval CQA tasks: the mean over k = 1 … depth of recall at k, over all questions.
+  """Return AvgRec of the SemEval CQA tasks: mean recall at k = 1 … depth, over all questions.
 
   Recall at k is the number of positives among the first k candidates of every question, over the
   number that a perfect ranking would have there (Nakov et al. 2016, section 4; the organisers'
@@ -277,7 +277,7 @@ def average_recall(
 
 
 def _rank(scores, labels, ids, ties, names) -> _Ranking:
-  """Checks the input and sorts the candidates of all questions at once."""
+  """Check the input and sort the candidates of all questions at once."""
   score, positive, question, lengths = _flatten(scores, labels, names)
   order = np.lexsort((-score, question))
   starts = _group_starts(question[order], score[order])
@@ -308,7 +308,7 @@ def _rank(scores, labels, ids, ties, names) -> _Ranking:
 
 
 def _flatten(scores, labels, names):
-  """Joins all questions' arrays into one, cast and checked."""
+  """Join all questions' arrays into one, cast and checked."""
   lengths = np.array([len(x) for x in scores], np.int64)
   if len(labels) != len(scores):
     raise InputError(f"scores of {len(scores)} questions, but labels of {len(labels)}: give both")
@@ -337,14 +337,14 @@ def _flatten(scores, labels, names):
 
 
 def _group_starts(question, score):
-  """Returns bool [m]: where a candidate differs from the one before it in question or score."""
+  """Return bool [m]: where a candidate differs from the one before it in question or score."""
   starts = np.ones(len(score), bool)
   starts[1:] = (question[1:] != question[:-1]) | (score[1:] != score[:-1])
   return starts
 
 
 def _descending_ids(ids, lengths, order, starts, names):
-  """Returns int [m]: a key that puts tied candidates in descending order of id."""
+  """Return int [m]: a key that puts tied candidates in descending order of id."""
   if ids is None:
     raise InputError("ties='trec' orders tied candidates by their ids: give ids")
   if not np.array_equal([len(x) for x in ids], lengths):
@@ -367,7 +367,7 @@ def _descending_ids(ids, lengths, order, starts, names):
 
 
 def _reciprocal_rank(ranking: _Ranking) -> np.ndarray:
-  """Returns the expectation of 1 / (rank of the first positive), [n] (0 without one)."""
+  """Return the expectation of 1 / (rank of the first positive), [n] (0 without one)."""
   reciprocal = np.zeros(len(ranking.positives))
   deciding = np.flatnonzero((ranking.before == 0) & (ranking.relevant > 0))
   first = np.flatnonzero(ranking.place == 0)[deciding]

@@ -1,4 +1,4 @@
-"""Metrics of retrieval from one pool, exact under ties: MRR and R@k over all of its entries.
+"""Compute MRR and R@k of retrieval from one pool, over all of its entries, exact under ties.
 
 Where the best right entry of a query stands is three numbers (`Standing`); every metric follows
 from them in closed form, so that the ranking itself is never needed. What is right is set by the
@@ -27,7 +27,7 @@ QUESTION_FILTERS = ("gold", "any")
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-  """Where the best right entries of each query stand, `[q]` each.
+  """Hold where the best right entries of each query stand, `[q]` each.
 
   Attributes:
     above: entries with a score greater than the best right one's.
@@ -41,7 +41,7 @@ class Standing:
 
 
 def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
-  """(above, wrong, right) of one query from the scores `[n]` of the whole pool, in float32."""
+  """Return (above, wrong, right) of one query from the pool's scores `[n]`, in float32."""
   scores = np.asarray(scores).astype(np.float32)
   chosen = scores[np.asarray(right)]
   best = chosen.max()
@@ -54,7 +54,7 @@ def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
 
 
 def per_query(counts: Standing, *, ties: str = "expected") -> dict[str, np.ndarray]:
-  """{metric: float64 [queries]} for each of `METRICS`.
+  """Return {metric: float64 [queries]} for each of `METRICS`.
 
   `mrr`: 1 / (rank of the first right entry). `r@k`: whether a right entry is among the first k.
   Under `expected` ties both are the exact expectation over uniformly random orders of the entries
@@ -78,7 +78,7 @@ def per_query(counts: Standing, *, ties: str = "expected") -> dict[str, np.ndarr
 
 
 def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:
-  """Positions in the pool of the right passages of each query, those of one text with them."""
+  """Return the positions of each query's right passages, those of the same text with them."""
   if question_filter not in QUESTION_FILTERS:
     raise InputError(
       f"{question_filter!r} is no question filter of a pool: use one of {', '.join(QUESTION_FILTERS)}"
@@ -96,13 +96,13 @@ def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:
 
 
 def asked(pool: Pool) -> np.ndarray:
-  """How many queries have the gold passage that each query has, `[queries]`."""
+  """Count the queries that have each query's gold passage, `[queries]`."""
   count = Counter(query.answers[0] for query in pool.queries)
   return np.asarray([count[query.answers[0]] for query in pool.queries], np.int64)
 
 
 def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, float]:
-  """How close the queries of one answer lie to one another (Cross-VAE's SSE, table 3).
+  """Measure how close the queries of one answer lie to one another (Cross-VAE's SSE, table 3).
 
   Vectors are brought to length 1. `sse` is the mean of the squared distance over the pairs of
   different queries with one gold passage, each passage weighing the same; `sse_random` that over
@@ -144,7 +144,7 @@ def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, fl
 
 
 def _reciprocal_rank(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
-  """E[1 / rank of the first right entry] where `wrong` + `right` entries are in random order."""
+  """Return E[1 / rank of the first right entry] where `wrong` + `right` entries are in random order."""
   expected = np.zeros(len(above))
   live, missed, place = np.arange(len(above)), np.ones(len(above)), 0
   while len(live):  # one place of the tied entries a turn
@@ -158,7 +158,7 @@ def _reciprocal_rank(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) ->
 
 
 def _missed(wrong: np.ndarray, right: np.ndarray, places: np.ndarray) -> np.ndarray:
-  """The probability that none of the first `places` of the tied entries is right."""
+  """Return the probability that none of the first `places` of the tied entries is right."""
   missed = np.ones(len(wrong))
   for place in range(int(places.max(initial=0))):
     left = wrong + right - place

@@ -1,4 +1,4 @@
-"""TREC run files of any system as tables of per-question scores, on the data of a run or a data set.
+"""Measure TREC run files of any system, on the data of a run or a data set.
 
 A re-ranking must score every candidate. A retrieval from a pool lists what it found: a question whose
 right passages are not listed has the value 0, so that a short list can only lower a metric.
@@ -27,17 +27,17 @@ def is_run_file(path: epath.PathLike) -> bool:
 
 
 def scores(path: epath.PathLike, questions: Sequence[Question], run: Run) -> list[np.ndarray]:
-  """The float32 scores of every candidate, one array a question.
+  """Return the float32 scores of every candidate, one array a question.
 
   Raises:
     InputError: the file lacks a question or a candidate, or ranks one that the question has not.
 
   """
-  question_scores = []
+  found = []
   for question in questions:
-    ranked = run.get(question.id, {} if not question.candidates else None)
-    if ranked is None:
+    if question.candidates and question.id not in run:
       raise InputError(f"{path}: question {question.id!r} is missing: it ranks other questions")
+    ranked = run.get(question.id, {})
     ids = [candidate.id for candidate in question.candidates]
     for what, others in (("lacks", set(ids) - set(ranked)), ("ranks", set(ranked) - set(ids))):
       for id in sorted(others)[:1]:
@@ -45,22 +45,22 @@ def scores(path: epath.PathLike, questions: Sequence[Question], run: Run) -> lis
           f"{path}: question {question.id!r}: it {what} the candidate {id!r}: a run file must "
           "rank the question's candidates, all of them and no others"
         )
-    question_scores.append(_float32([ranked[id] for id in ids]))
-  return question_scores
+    found.append(_float32([ranked[id] for id in ids]))
+  return found
 
 
 def of_questions(path: epath.PathLike, questions: Sequence[Question], ties: str) -> Table:
-  """The table of a re-ranking: see `scores`."""
+  """Return the table of a re-ranking: see `scores`."""
   ranked = scores(path, questions, trec_files.read_run(path))
-  labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
-  ids = [[c.id for c in q.candidates] for q in questions]
-  names = [q.id for q in questions]
+  labels, ids, names, counts = [], [], [], []
+  for question in questions:
+    labels.append(np.asarray([candidate.label for candidate in question.candidates]))
+    ids.append([candidate.id for candidate in question.candidates])
+    names.append(question.id)
+    counts.append((len(labels[-1]), np.count_nonzero(labels[-1] == 1)))
   values = metrics.per_question(ranked, labels, ids, ties=ties, names=names)
-  counts = {
-    "candidates": np.asarray(list(map(len, labels)), np.float64),
-    "positives": np.asarray([np.count_nonzero(x == 1) for x in labels], np.float64),
-  }
-  return names, {**counts, **values}
+  candidates, positives = np.asarray(counts, np.float64).reshape(-1, 2).T
+  return names, {"candidates": candidates, "positives": positives, **values}
 
 
 def of_pool(
@@ -70,7 +70,7 @@ def of_pool(
   size: int,
   ties: str,
 ) -> Table:
-  """The table of a retrieval from a pool.
+  """Return the table of a retrieval from a pool.
 
   Args:
     right: question filter (`gold`, `any`) -> {question: ids of the right passages}.
@@ -100,7 +100,7 @@ def of_pool(
 def _check_pool(
   path: epath.PathLike, run: Run, right: Mapping[str, Mapping[str, Collection[str]]], size: int
 ) -> None:
-  """Raises InputError where a run cannot be of the pool, whose other ids are not known here."""
+  """Raise InputError where a run cannot be of the pool, whose other ids are not known here."""
   for name in right["gold"]:
     if name not in run:
       raise InputError(f"{path}: question {name!r} is missing: it ranks other questions")

@@ -1,4 +1,4 @@
-"""Is one system better than another? Paired tests over questions, half-widths, means over seeds.
+"""Test whether one system is better than another: paired tests over questions, half-widths.
 
 Values are one metric's per-question scores, [questions] or [seeds, questions]. Two questions are
 told apart. *Are these models better?* The trained parameters are fixed, seeds are averaged per
@@ -29,7 +29,7 @@ _BLOCK = 1 << 22  # signs drawn at a time
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Two systems on the same questions.
+  """Hold the test of two systems on the same questions.
 
   Attributes:
     difference: mean of a - b over questions, in units of the metric.
@@ -47,7 +47,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class MethodsComparison:
-  """Two methods, of each of which some seeds were trained, on the same questions.
+  """Hold the test of two methods, each trained with some seeds, on the same questions.
 
   Attributes:
     difference: mean of a - b over seeds and questions, in units of the metric.
@@ -71,7 +71,7 @@ class MethodsComparison:
 def methods_test(
   a: np.ndarray, b: np.ndarray, *, fixed: tuple[bool, bool] = (False, False)
 ) -> MethodsComparison:
-  """Compares two methods: seeds are nested in the method, questions are crossed with both.
+  """Compare two methods: seeds are nested in the method, questions are crossed with both.
 
   The variance of the difference of means (Obuchowski and Rockette 1995; Clark's quasi-F, 1973) is
 
@@ -120,7 +120,7 @@ def methods_test(
 
 
 class _SeedParts(NamedTuple):
-  """What the seeds of one method add: see `methods_test`."""
+  """Hold what the seeds of one method add: see `methods_test`."""
 
   seeds: int
   variance: float
@@ -129,7 +129,7 @@ class _SeedParts(NamedTuple):
 
 
 def _seed_parts(values: np.ndarray, fixed: bool) -> _SeedParts | None:
-  """None for one seed of a method that has randomness."""
+  """Return None for one seed of a method that has randomness."""
   values = np.asarray(values, np.float64)
   if fixed:
     return _SeedParts(1, 0.0, 0.0, 0)
@@ -144,7 +144,7 @@ def _seed_parts(values: np.ndarray, fixed: bool) -> _SeedParts | None:
 
 
 def question_means(values: np.ndarray) -> np.ndarray:
-  """Returns [questions] float64: the mean over seeds of [seeds, questions] (or [questions])."""
+  """Return [questions] float64: the mean over seeds of [seeds, questions] (or [questions])."""
   values = np.asarray(values, np.float64)
   if values.ndim not in (1, 2) or not values.size:
     raise InputError(
@@ -157,7 +157,7 @@ def question_means(values: np.ndarray) -> np.ndarray:
 
 
 def half_width(values: np.ndarray) -> float | None:
-  """Returns the 95 % half-width of the mean over questions (Student's t); None for one question."""
+  """Return the 95 % half-width of the mean over questions (Student's t); None for one question."""
   values = question_means(values)
   count = len(values)
   if count < 2:
@@ -166,7 +166,7 @@ def half_width(values: np.ndarray) -> float | None:
 
 
 def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
-  """Returns mean and sample standard deviation of [seeds] values; the s.d. of one seed is None."""
+  """Return mean and sample standard deviation of [seeds] values; the s.d. of one seed is None."""
   values = np.asarray(values, np.float64)
   if values.ndim != 1 or not values.size:
     raise InputError(f"values of shape {values.shape}: give one value a seed")
@@ -174,7 +174,7 @@ def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
 
 
 def paired_t_test(a: np.ndarray, b: np.ndarray) -> Comparison:
-  """Compares two systems by Student's paired t-test over questions (CETE's test), two-sided.
+  """Compare two systems by Student's paired t-test over questions (CETE's test), two-sided.
 
   A difference that is the same for every question has no variance: p is 1 where it is zero, else 0.
   """
@@ -187,7 +187,7 @@ def paired_t_test(a: np.ndarray, b: np.ndarray) -> Comparison:
 def randomization_test(
   a: np.ndarray, b: np.ndarray, *, samples: int = 100_000, seed: int = 0
 ) -> Comparison:
-  """Compares two systems by the paired randomization (sign-flip) test over questions, two-sided.
+  """Compare two systems by the paired randomization (sign-flip) test over questions, two-sided.
 
   Under the null hypothesis each question's difference has either sign with equal probability; p is
   the share of sign vectors whose |sum| reaches the observed one. Exact where at most 16 differences
@@ -220,7 +220,7 @@ def randomization_test(
 
 
 def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison:
-  """Compares two systems' averages over datasets, each dataset weighing the same, two-sided.
+  """Compare two systems' averages over datasets, each dataset weighing the same, two-sided.
 
   The difference is Σ_k mean_k(a - b) / K. Its error is that of questions drawn anew from the same
   K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom.
@@ -243,7 +243,7 @@ def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison
 
 
 def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
-  """Compares two methods' averages over datasets, on each of which both were trained apart.
+  """Compare two methods' averages over datasets, on each of which both were trained apart.
 
   The variance of the average is Σ_k V_k / K², with Welch and Satterthwaite's degrees of freedom.
 
@@ -276,7 +276,7 @@ def _methods_comparison(difference, error, freedom, largest) -> MethodsCompariso
 def macro_randomization_test(
   a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, samples: int = 100_000, seed: int = 0
 ) -> Comparison:
-  """The randomization test of the same difference: each question's may have either sign.
+  """Test the same difference by randomization: each question's may have either sign.
 
   The half-width is that of `macro_t_test`.
   """
@@ -294,7 +294,7 @@ def _datasets(a, b) -> list[np.ndarray]:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-  """Returns p-values adjusted for several comparisons (Holm 1979), in the order given."""
+  """Return p-values adjusted for several comparisons (Holm 1979), in the order given."""
   p = np.asarray(p_values, np.float64)
   order = np.argsort(p, kind="stable")
   adjusted = np.empty_like(p)
@@ -303,7 +303,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def _differences(a, b) -> np.ndarray:
-  """The difference of each question; 0 where only the digits of a table tell one from the other."""
+  """Return the difference of each question; 0 where only a table's digits tell one from the other."""
   a, b = question_means(a), question_means(b)
   if a.shape != b.shape:
     raise InputError(f"{len(a)} questions against {len(b)}: both systems must answer the same ones")
@@ -320,7 +320,7 @@ def _comparison(difference, p) -> Comparison:
 
 
 def _two_sided(mean, error, freedom, largest) -> float:
-  """Returns the p-value of a mean whose standard error has `freedom` degrees of freedom."""
+  """Return the p-value of a mean whose standard error has `freedom` degrees of freedom."""
   # Rounding alone leaves a constant difference with a spread of about one unit in the last place.
   if error <= 1e-14 * largest:
     return 1.0 if mean == 0 else 0.0
