@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class BatchTables(NamedTuple):
-  """What batches are cut from: units, examples, and the columns of the model's inputs by name."""
+  """Holds what batches are cut from: units, examples, and columns of inputs by name."""
 
   units: UnitTable
   examples: ExampleTable
@@ -51,7 +51,7 @@ class BatchTables(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Components:
-  """The parts of a run, loaded once.
+  """Holds the parts of a run, loaded once.
 
   Attributes:
     dataset: the splits (None in mode `predict`).
@@ -76,13 +76,13 @@ class Components:
 
   @property
   def data(self) -> datasets.Dataset:
-    """The data set of parts that were loaded with one."""
+    """Returns the data set of parts that were loaded with one."""
     assert self.dataset is not None, "the parts were loaded without data"
     return self.dataset
 
   @property
   def prompts(self) -> Prompts:
-    """What is put before texts: `data.prompts`, else what a published model's folder says.
+    """Returns what is put before texts: `data.prompts`, or the published model's own.
 
     Raises:
       InputError: a prompt leaves no room for a text.
@@ -96,7 +96,7 @@ class Components:
 
   @property
   def most_cores(self) -> int:
-    """How many cores of a CPU may share the rows of a shard, of which each holds all parameters.
+    """Returns the number of CPU cores to split a shard's rows over (parameters are replicated).
 
     One, where most of the work is no transformer's on the rows; else as many as half of the machine's
     memory has room for: float32 parameters, their gradient and two moments.
@@ -108,7 +108,7 @@ class Components:
     return max(devices.memory() // 2 // max(copy, 1), 1)
 
   def train_questions(self) -> tuple[Question, ...]:
-    """The training questions that holding out, then the protocol, then the fraction leave."""
+    """Returns the training questions that holding out, protocol and fraction leave."""
     data = self.config.data
     questions = self.data.splits["train"]
     labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
@@ -130,7 +130,7 @@ class Components:
     training: bool = False,
     **options,
   ) -> BatchTables:
-    """Tokenised units and examples of `questions` in a layout (`sentences` is one, too).
+    """Tokenises the units of `questions` in a layout (`sentences` is one, too).
 
     `training`: with the inputs of the loss.
 
@@ -143,7 +143,7 @@ class Components:
   def examples(
     self, questions: Sequence[Question], layout: str, **options
   ) -> tuple[list[tuple[str, ...]], ExampleTable]:
-    """The texts of the units and the examples of `questions` in a layout."""
+    """Returns the texts of the units and the examples of `questions` in a layout."""
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
     options = {
@@ -196,7 +196,7 @@ class Components:
     return BatchTables(built, table, columns)
 
   def statistics(self, batcher: Batcher) -> dict[str, dict]:
-    """What results say of the inputs in the data of `batcher`, by name."""
+    """Returns what results say of the inputs in the data of `batcher`, by name."""
     statistics = {
       entry.name: entry.statistics(batcher.inputs.get(entry.name), batcher.units)
       for entry in self.inputs
@@ -204,7 +204,7 @@ class Components:
     return {name: its for name, its in statistics.items() if its}
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """The positions of each question's candidates, best first, as another ranker has them."""
+    """Returns the order of each question's candidates by the first-stage ranking."""
     for entry in self.inputs:
       if entry.name == FirstStageRanking.name:
         return entry.for_layout(questions)
@@ -214,7 +214,7 @@ class Components:
     )
 
   def with_ranking(self, ranking: Ranking) -> Self:
-    """The same parts, for questions whose first-stage ranking is not in a run file of the data."""
+    """Replaces the first-stage ranking, for questions that no run file has."""
     inputs = tuple(
       FirstStageRanking(ranking) if entry.name == FirstStageRanking.name else entry
       for entry in self.inputs
@@ -224,7 +224,7 @@ class Components:
   def fresh_state(
     self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
   ) -> states.TrainState:
-    """A state with the pretrained weights in place; `batch` is one micro-batch."""
+    """Creates a state with the pretrained weights in place; `batch` is one micro-batch."""
     return states.create(
       self.model,
       batch,
@@ -236,7 +236,7 @@ class Components:
     )
 
   def train_batcher(self) -> Batcher:
-    """Batches of the training split, as `config.batch` says."""
+    """Returns the batches of the training split, as `config.batch` says."""
     tables = self._training_tables()
     if not len(tables.examples):
       raise InputError(
@@ -259,7 +259,7 @@ class Components:
     )
 
   def _training_tables(self) -> BatchTables:
-    """The tables of the training split: those that an earlier run has kept, else made and kept."""
+    """Returns the tables of the training split, which the first run keeps in the cache."""
     # All hosts do the same: one that lacks the tables would wait for the others to make them.
     if all(processes.gather(lambda: stored_split.read(self) is not None)):
       stored = stored_split.read(self)
@@ -274,7 +274,7 @@ class Components:
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True
   ) -> Batcher:
-    """Batches that hold every unit (`sentences`) or every candidate of `questions` once.
+    """Returns batches with every unit (`sentences`) or every candidate of `questions` once.
 
     Args:
       cache: whether tokens are kept on disk, to be found the next time.
@@ -306,7 +306,7 @@ class Components:
 
 
 def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
-  """The config as it is reported with its data, and these, which hold the splits that it needs."""
+  """Loads the data; returns the config as it is reported with them, and them."""
   dataset = load_dataset(config.data, config.evaluation.task)
   config = reported(config, dataset)
   if registry.has_parameters(config.model.name):
@@ -321,7 +321,7 @@ def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
 def load(
   config: Any, *, data: bool = True, workdir: epath.PathLike = "", finished: bool = False
 ) -> Components:
-  """Reads data and weights; everything that can be wrong with a config or its files is found here.
+  """Reads data and weights, and finds all that is wrong with a config or its files.
 
   Args:
     data: whether the data set is loaded.
@@ -381,7 +381,7 @@ def load(
 
 
 def with_length(config: Any, source: "Source") -> Any:
-  """The config with the encoder's own limit as `data.max_length` where that is 0.
+  """Puts the encoder's own limit into `data.max_length` where that is 0.
 
   Raises:
     InputError: the encoder takes fewer tokens, or 0 is given and it has no limit.
@@ -404,7 +404,7 @@ def with_length(config: Any, source: "Source") -> Any:
 
 
 def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
-  """The model over the encoder of `source`, and its loss (None in mode `predict`).
+  """Builds the model over the encoder of `source`, and its loss (None in mode `predict`).
 
   Raises:
     InputError: a model or a loss that is not there, or a loss that cannot read the model's outputs.
@@ -422,7 +422,7 @@ def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
 
 
 def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:
-  """Every question and candidate of some splits, all if none is named: a new vocabulary's texts.
+  """Yields the texts of a new vocabulary: of some splits, of all if none is named.
 
   A pool's passages are among them.
   """
@@ -436,18 +436,18 @@ def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[
 
 
 def has_encoder(section: Any) -> bool:
-  """Whether the encoder is a part of the model; else its inputs alone may use it."""
+  """Returns whether the encoder is a part of the model, not of its inputs alone."""
   return _open_field(section, "encoder")
 
 
 def _open_field(section: Any, key: str) -> bool:
-  """Whether the model has the field `key` and its config leaves it open."""
+  """Returns whether the model has the field `key` and its config leaves it open."""
   cls: Any = registry.find(registry.MODELS, section["name"], "model.name")
   return key in {f.name for f in dataclasses.fields(cls)} and section.get(key) is None
 
 
 def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]:
-  """Pretrained arrays by the model's parameter paths, and what results say of them."""
+  """Returns pretrained arrays by the model's parameter paths, and what results say of them."""
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
   tokenizer = source.tokenizer.fingerprint if source.tokenizer is not None else None

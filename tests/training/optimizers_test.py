@@ -190,13 +190,3 @@ def test_an_average_is_the_mean_of_the_first_steps_and_then_a_moving_one():
   plain = rule("sgd").init(params)
   assert optimizers.followed(plain, params) is plain
   assert optimizers.evaluated(plain, params) is params
-
-
-def test_an_average_leaves_the_directions_as_they_are():
-  grads = {"w": jnp.asarray([3.0, -0.5])}
-  plain, averaged = rule(), optimizers.averaging(rule(), 0.9)
-  one, other = plain.init(grads), averaged.init(grads)
-  for scale in (1.0, 0.1):
-    actual, one = plain.update({"w": scale * grads["w"]}, one, grads)
-    its, other = averaged.update({"w": scale * grads["w"]}, other, grads)
-    np.testing.assert_array_equal(actual["w"], its["w"])

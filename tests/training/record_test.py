@@ -23,7 +23,7 @@ from as2jax.inference.run import Run
 from as2jax.runtime import version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal, unseal, write_whole
-from as2jax.training import record, warm_start
+from as2jax.training import record
 from as2jax.training.loop import train_and_evaluate
 
 SIZES = {"train": 40, "dev": 10, "test": 10}
@@ -201,14 +201,6 @@ def test_evaluating_the_own_splits_again_compares_their_data_alone(there):
     apply.evaluate(config(there, mode="evaluate"), there / "x")
 
 
-def test_other_data_is_recorded_not_compared(there):
-  write_rows(there, "dev", rows(there, "dev")[:5])
-  (there / "dev.jsonl").rename(there / "other.jsonl")
-  other = config(there, mode="evaluate", evaluation__data=str(there / "other.jsonl"))
-  known = apply.evaluate(other, there / "x")["identity"]
-  assert not known["own"] and known["data"]["test"]["candidates"] == 5
-
-
 def test_other_data_under_the_runs_own_keys_are_refused_and_moved_files_are_not(there):
   """They would take the place of the run's own evaluation."""
   before = (there / "x/eval/test/run.trec").read_bytes()
@@ -313,17 +305,6 @@ def test_a_split_that_is_used_later_is_recorded_then(there):
   turn_labels(there, "train")
   with pytest.raises(InputError, match="the questions of 'train'"):
     apply.evaluate(later, there / "x")
-
-
-def test_a_first_stage_is_compared_by_its_checkpoint_not_its_data(there):
-  section = {"run": str(there / "x"), "scope": "all", "seed": None}
-  turn_labels(there, "train")
-  assert warm_start.WarmStart(section, (0,)).record["seeds"][0]["sha256"]
-  content = record.read(there / "x")
-  content["best"]["checkpoints"] = "0" * 64
-  (there / "x/run.json").write_text(seal(content))
-  with pytest.raises(InputError, match="not the checkpoint that this run ended with"):
-    _ = warm_start.WarmStart(section, (0,)).record
 
 
 def test_pools_and_first_stage_rankings_count():
@@ -446,13 +427,6 @@ def test_seeds_that_have_not_begun_can_be_left_out(tmp_path):
   left_by(tmp_path, "checkpoints/seed-2/latest/7/")
   with pytest.raises(InputError, match=r"seeds: \[0, 1, 2\] there, \[0, 1\] now"):
     record.claim(tmp_path, fewer)
-
-
-def test_seeds_that_train_together_are_not_added_to(tmp_path):
-  record.claim(tmp_path, claimed(seeds_parallel=True))
-  left_by(tmp_path, "checkpoints/seed-0-1/latest/7/")
-  with pytest.raises(InputError, match=r"seeds: \[0, 1\] there"):
-    record.claim(tmp_path, claimed(seeds=(0, 1, 2), seeds_parallel=True))
 
 
 def test_what_a_single_seed_has_left_becomes_that_of_one_of_several(tmp_path):

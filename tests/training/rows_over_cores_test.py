@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 import tiny
-import tiny_features
 
 from as2jax.data.batches.batcher import stack
 from as2jax.runtime import devices, sharding
@@ -74,11 +73,6 @@ def test_a_run_lets_cores_share_what_is_worth_it(tmp_path, monkeypatch):
     log = (tmp_path / str(cores) / "metrics.jsonl").read_text().splitlines()
     losses.append([row["loss"] for row in map(json.loads, log) if "loss" in row])
   assert losses[0] and losses[1] == pytest.approx(losses[0], rel=1e-4)
-
-
-def test_what_trains_no_transformer_keeps_one_core(tmp_path):
-  """CETE's ranker reads the vectors of one, which are computed before."""
-  assert build.load(tiny_features.config(None, tmp_path)).most_cores == 1
 
 
 def test_cores_hold_no_more_copies_than_half_of_the_memory(monkeypatch):

@@ -14,7 +14,7 @@ from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal
-from as2jax.training import build, checkpoints, loop, record
+from as2jax.training import checkpoints, loop, record
 from as2jax.training.loop import train_and_evaluate
 from as2jax.training.record import begun
 
@@ -278,26 +278,6 @@ def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
     train_and_evaluate(m2snet(first, "encoder", encoder__lower=False), tmp_path / "x")
   with pytest.raises(InputError, match="(?s)has another encoder:.*encoder.vectors"):
     train_and_evaluate(small(run=first, scope="encoder"), tmp_path / "x")
-
-
-@pytest.mark.slow
-def test_selection_on_held_out_questions(tmp_path):
-  config = small(data__holdout=0.2, evaluation__splits=("heldout", "dev", "test"))
-  content = train_and_evaluate(config, tmp_path / "x")
-  assert content["selected_on"] == "map, heldout, clean" and content["data"]["holdout"] == 0.2
-  rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
-  values = [r["map[sample-clean/heldout]"] for r in rows if "epoch" in r]
-  assert len(values) == 2 and content["seeds"][0]["best_value"] == max(values)
-  assert content["metrics"]["map[sample-clean/heldout]"]["mean"] == pytest.approx(max(values))
-  for question_filter in ("clean", "all"):
-    for split in ("heldout", "dev", "test"):
-      assert f"map[sample-{question_filter}/{split}]" in content["metrics"]
-  assert (tmp_path / "x/eval/heldout/run.trec").exists()
-  parts = build.load(config, workdir=tmp_path / "x")
-  held = {q.text for q in parts.dataset.splits["heldout"]}
-  assert held and not held & {q.text for q in parts.train_questions()}
-  size = int(len(parts.dataset.splits["train"]) * config.data.train_fraction)
-  assert len(parts.train_questions()) == size  # the fraction is that of the rest
 
 
 def test_averaged_parameters_begin_with_those_taken(first, tmp_path):
