@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("as2jax", "configs", "launch", "tests")
 READMES = [ROOT / "README.md"]
 READMES += sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("README.md"))
-PAGES = [*READMES, ROOT / "launch/tpu_vm.md"]
+PAGES = [*READMES, ROOT / "launch/tpu_vm.md", *sorted((ROOT / "configs/papers").glob("[a-z]*.md"))]
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 

@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def test_it_holds_each_job_once(wheel):
   names = zipfile.ZipFile(wheel).namelist()
-  expected = {p.relative_to(ROOT / "configs").as_posix() for p in (ROOT / "configs").rglob("*.py")}
+  files = [*(ROOT / "configs").rglob("*.py"), *(ROOT / "configs").rglob("*.toml")]
+  expected = {path.relative_to(ROOT / "configs").as_posix() for path in files}
   assert {n.removeprefix("as2jax/jobs/") for n in names if n.startswith("as2jax/jobs/")} == expected
   tops = {name.split("/")[0] for name in names}
   assert {top for top in tops if not top.endswith(".dist-info")} == {"as2jax"}
@@ -58,5 +59,5 @@ print(json.dumps([as2jax.__file__, run.config.model.name, [hit.text for hit in h
   again = installed("-m", "as2jax.main", "--config=rerun:run/config.json", "--workdir=run")
   assert "map[sample-clean/test]" in again
   assert "cete_table3" in installed("-m", "as2jax", "lab", "paper")
-  code = "from as2jax.experiments.papers import plan; print(len(plan.load('cete_table3').rows))"
+  code = "from as2jax.experiments.papers import rows; print(len(rows.load('cete_table3').rows))"
   assert int(installed("-c", code)) > 3

@@ -57,13 +57,13 @@ def paper(
   import pathlib
 
   from as2jax.config import overrides
-  from as2jax.experiments.papers import plan
+  from as2jax.experiments.papers import plan, rows
   from as2jax.experiments.papers import tables as paper_tables
   from as2jax.experiments.sweeps import points
 
   if not tables:
-    for name in plan.names():
-      print(f"{name:20s} {plan.load(name).title}")
+    for name, table in rows.paper_tables().items():
+      print(f"{name:20s} {table.title}")
     return
   if "://" in target:
     raise InputError(f"--output={target}: give a local folder")

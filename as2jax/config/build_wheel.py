@@ -20,11 +20,11 @@ class BuildWithJobs(build_py):
 
 
 def _others(folder: str, names: list[str]) -> list[str]:
-  """What is neither a Python file nor a folder of some."""
+  """What is neither a Python or TOML file nor a folder of some."""
   place = pathlib.Path(folder)
   return [
     name
     for name in names
-    if not name.endswith(".py")
+    if not name.endswith((".py", ".toml"))
     and not ((place / name).is_dir() and any((place / name).glob("*.py")))
   ]

@@ -1,5 +1,5 @@
-"""The result tables of the five papers: one file a table, its rows as configs of this repository.
+"""The five papers and our recipes: a TOML file each, which `as2jax.experiments.papers.rows` reads.
 
-A file has TITLE (the paper and its table), SCALE (100 where the paper prints per cent), COLUMNS and
-ROWS. `as2jax lab paper NAME` runs them and prints them beside the published figures.
+`tables` are a paper's, with its published figures: `as2jax lab paper NAME` runs them. `measured` are our own,
+made by `as2jax lab measured` from what `results/` keeps of each row.
 """

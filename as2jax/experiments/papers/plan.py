@@ -1,41 +1,34 @@
-"""From a table of a paper (configs/papers) to the jobs that fill it and what cannot be run here."""
+"""Plan a paper's table (configs/papers): the jobs that fill it, and what cannot be run here and why.
+
+Nothing large is downloaded. Finished runs of a row's very config may stand for its jobs.
+"""
 
 import dataclasses
+import functools
+import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as2jax.config import check, recipes
+from as2jax.config import base, check, recipes
 from as2jax.config import jobs as job_files
 from as2jax.config import words as config_words
 from as2jax.config.overrides import apply as override
-from as2jax.experiments.papers import needs
-from as2jax.experiments.papers.rows import Column, Row, Run
+from as2jax.config.overrides import differences, flatten
+from as2jax.data import load
+from as2jax.data.dataset import SPECS
+from as2jax.data.source import lacking as lacking_files
+from as2jax.encoders import hub, open_encoder
+from as2jax.evaluation import results
+from as2jax.experiments.papers.rows import Run, Table
 from as2jax.experiments.sweeps import points, sweep
+from as2jax.experiments.sweeps.local_executor import finished
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import cache_folder, data_folder
 
 # Words that set an encoder, whatever was named before; `large` wants one.
 REPLACING = {"sample", *config_words.ENCODERS} - {"large"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-  """A table of a paper: see `as2jax.experiments.papers.rows`.
-
-  Attributes:
-    claims: pairs of rows of which the paper says that the second is the better one.
-    searches: questions that every row's run searches in its test sentences, shown side by side.
-
-  """
-
-  name: str
-  title: str
-  scale: int
-  columns: tuple[Column, ...]
-  rows: tuple[Row, ...]
-  claims: tuple[tuple[str, str], ...] = ()
-  searches: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,29 +91,6 @@ class Lacking(Exception):
   """A job that cannot be run here; the message says why."""
 
 
-def names() -> list[str]:
-  """The tables that there are."""
-  return sorted(
-    path.stem
-    for path in (job_files.folder() / "papers").glob("*.py")
-    if not path.stem.endswith("_rows") and path.stem != "__init__"
-  )
-
-
-def load(name: str) -> Table:
-  """The table of that name.
-
-  Raises:
-    InputError: there is none.
-
-  """
-  if name not in names():
-    raise InputError(f"there is no table {name}: name one of {', '.join(names())}")
-  module = job_files.module(f"papers.{name}")
-  claims, searches = getattr(module, "CLAIMS", ()), getattr(module, "SEARCHES", ())
-  return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS, claims, searches)
-
-
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   """The config of a run before what it depends on, and FILE.py:ARGUMENT.
 
@@ -153,7 +123,7 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   return config, f"{file}:{text}" if text else file
 
 
-def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.lacking) -> Plan:
+def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) -> Plan:
   """Resolves every run of a table.
 
   Args:
@@ -161,6 +131,7 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.la
     lacking: says why a config cannot be run here, "" where it can.
 
   """
+  lacking = lacking or lacking_here
   run_plan = Plan()
   for row in table.rows:
     for key, run in row.runs.items():
@@ -174,19 +145,14 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.la
         run_plan.configs[cell] = run.config
         continue
       run_plan.cells[cell] = jobs
-      if other := _other(run, choice):
-        run_plan.others[cell] = other
+      if others := other(resolve(run, Choice())[0], resolve(run, choice)[0]):
+        run_plan.others[cell] = others
       _put(run_plan, wave, jobs)
     filled = any(name == row.name for name, _ in choice.filled)
     if not row.runs and row.lacks and not filled:
       run_plan.skipped[row.name, ""] = row.lacks
   run_plan.drop_idle()
   return run_plan
-
-
-def _other(run: Run, choice: Choice) -> str:
-  """What the run of a row reads in place of the paper's weights and data; "" where these."""
-  return needs.other(resolve(run, Choice())[0], resolve(run, choice)[0])
 
 
 def _jobs(
@@ -244,3 +210,106 @@ def _put(run_plan: Plan, wave: int, jobs: Sequence[points.Job]) -> None:
   while len(run_plan.waves) <= wave:
     run_plan.waves.append([])
   run_plan.waves[wave] += [job for job in jobs if job.id not in known]
+
+
+def lacking_here(config: Any) -> str:
+  """Return why the job that `config` describes cannot run here, "" where it can."""
+  return "; ".join(filter(None, (_data(config.data), _encoder(config))))
+
+
+def other(wanted: Any, config: Any) -> str:
+  """Return what `config` reads in place of the weights and the data that a row wants, by name; "" for these."""
+  differences = []
+  if config.data.name != wanted.data.name or config.data.name == "sample":
+    differences.append(f"data {config.data.name}")
+  if registry.has_parameters(config.model.name):
+    for key in ("pretrained", "vectors", "weights"):
+      mine, its = (str(c.encoder.get(key) or "") for c in (config, wanted))
+      if mine.rpartition("/")[2] != its.rpartition("/")[2]:
+        differences.append(f"{mine or 'none'} in place of {its}")
+  return "; ".join(differences)
+
+
+def _data(section: Any) -> str:
+  if section.name in (load.FILES, load.ASNQ_FILES):
+    return ""  # by path, which the run checks first
+  if section.name not in SPECS:
+    return f"there is no data set {section.name}"
+  downloads = cache_folder(section.cache) / "downloads" / section.name
+  missing = lacking_files(SPECS[section.name], data_folder(section.root), downloads)
+  return f"data {section.name}: no {', '.join(missing)}" if missing else ""
+
+
+def _encoder(config: Any) -> str:
+  section = config.encoder
+  if not registry.has_parameters(config.model.name):
+    return ""
+  try:
+    if own := open_encoder.own_family(section.name):
+      own.check_there(section, config.data.root)
+    elif section.get("pretrained"):
+      return _transformer(section.pretrained)
+  except InputError as error:
+    return f"weights: {str(error).partition(':')[0].partition(';')[0]}"
+  return ""
+
+
+@functools.cache
+def _transformer(spec: str) -> str:
+  """A folder, a package, or a hub name that is cached or that the hub would give."""
+  reason = hub.absent(spec)
+  return f"weights {spec}: {reason}" if reason else ""
+
+
+def take(run_plan: Plan, folders: Sequence[pathlib.Path]) -> None:
+  """Fill cells of a plan with finished runs, whose jobs are then not run.
+
+  A run fits where its config differs in nothing but its seeds, all of which the row asks for, and it
+  was evaluated on the splits that the row reports.
+
+  Args:
+    run_plan: gets `taken`; jobs that no other cell needs leave its waves.
+    folders: of runs, or of folders of runs.
+
+  Raises:
+    InputError: a folder holds no finished run.
+
+  """
+  runs = [run for folder in folders for run in _finished(folder)]
+  for cell, jobs in run_plan.cells.items():
+    wanted = _known(json.loads(jobs[0].text))
+    seeds = sorted(job.seed for job in jobs)
+    for folder, config, content in runs:
+      its = sorted(outcome["seed"] for outcome in content["seeds"])
+      lacks = _unevaluated(content, wanted["evaluation.splits"])
+      if its == seeds and not lacks and not differences(config, wanted):
+        run_plan.taken[cell] = folder
+        break
+  run_plan.drop_idle()
+
+
+def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], dict[str, Any]]]:
+  """The folder, config and results of each finished run that lies at `folder` or in it."""
+  there = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
+  runs = [path for path in there if finished(path) and (path / "config.json").exists()]
+  if not runs:
+    raise InputError(
+      f"--runs={folder}: there is no finished run (a folder with results.json), nor in its folders"
+    )
+  return [
+    (path.absolute(), _known(json.loads((path / "config.json").read_text())), results.read(path))
+    for path in runs
+  ]
+
+
+def _unevaluated(content: dict[str, Any], asked: Sequence[str]) -> list[str]:
+  """The splits that a row reports and its data have, but the results lack."""
+  there, parts = results.splits_of(content), content["data"]["splits"].keys()
+  return [split for split in asked if split not in there and set(split.split("+")) <= parts]
+
+
+def _known(config: dict[str, Any]) -> dict[str, Any]:
+  """A flat config without seeds; keys that are younger than the run have their defaults."""
+  flat = {**flatten(json.loads(base.get_config().to_json())), **flatten(config)}
+  flat.pop("seeds")
+  return flat

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from as2jax.config.overrides import flatten
 from as2jax.experiments.papers import plan
-from as2jax.experiments.papers.plan import Choice, Table
-from as2jax.experiments.papers.rows import Row
+from as2jax.experiments.papers.plan import Choice
+from as2jax.experiments.papers.rows import Row, Table, paper_tables
 from as2jax.runtime.errors import InputError
 
 SMALLEST = 10_000_000  # parameters, below which an encoder is a toy
@@ -39,7 +39,7 @@ def figures(runs: Sequence[tuple[Config, Mapping[str, Any]]], where: str) -> lis
   """
   wanted = [config for config, content in runs if not _without(config, content)]
   papers: dict[str, list[Table]] = {}
-  for table in map(plan.load, plan.names()) if wanted else ():
+  for table in paper_tables().values() if wanted else ():
     papers.setdefault(_paper(table), []).append(table)
   by_name: dict[tuple[str, str], Published] = {}
   for tables in papers.values():

@@ -1,20 +1,21 @@
-"""A table of a paper with our figures beside the published ones, as text, Markdown, LaTeX, CSV and JSON."""
+"""Set our figures of a paper's table beside the published ones, as text, Markdown, LaTeX, CSV and HTML."""
 
 import dataclasses
-import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from as2jax.evaluation import compare, results, run_scores, tables
+from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
-from as2jax.experiments.papers.plan import Choice, Plan, Table
-from as2jax.experiments.papers.rows import Column, Row
+from as2jax.evaluation.tables import FORMATS, render
+from as2jax.experiments.papers.plan import Choice, Plan
+from as2jax.experiments.papers.rows import Column, Row, Table
 from as2jax.experiments.sweeps import table as sweep_table
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.report import many
 from as2jax.runtime.files import write_whole
+
+LEGEND = "ours: mean (s.d. over seeds) ± 95 % half-width over questions; paper: as published"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,54 +186,30 @@ class Figures:
 def write(
   table: Table, plan: Plan, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
 ) -> str:
-  """Writes <table>.txt, .md, .tex, .csv, .json and .html into `output`; returns the text."""
+  """Write <table>.txt, .md, .tex, .html and all figures as .csv into `output`; return the text."""
   measured = Figures(table, plan, output, choice)
-  figures = {
-    (row.name, column.heading): figure
-    for row in table.rows
-    for column in table.columns
-    if (figure := measured.figure(row, column))
-  }
+  figures = {}
+  for row in table.rows:
+    for column in table.columns:
+      if figure := measured.figure(row, column):
+        figures[row.name, column.heading] = figure
   cells = _cells(table, figures, measured)
-  heading = (
-    f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; "
-    "paper: as published"
-  )
   notes = [*_changed(choice), *measured.notes(), *_partial(table, figures)]
   notes += _left_out(table, plan, output, failed)
   done = _finished(plan, output)
   notes += [*sweep_table.tests_seen(done), *sweep_table.seen_by(done)]
   tests = measured.tests()
-  text = "\n".join([heading, tables.render(cells), "", *notes, "", *tests]).rstrip()
-  write_whole(output / f"{table.name}.txt", text + "\n")
-  marked = [
-    f"**{table.title}**",
-    "",
-    heading.partition("\n")[2],
-    "",
-    tables.render(cells, "markdown"),
-    "",
-    *(f"- {note}" for note in notes),
-    *(["", "```", *tests, "```"] if tests else []),
-  ]
-  write_whole(output / f"{table.name}.md", "\n".join(marked) + "\n")
-  flat = _flat(table, figures, measured)
-  write_whole(output / f"{table.name}.csv", tables.render(flat, "csv") + "\n")
-  write_whole(output / f"{table.name}.json", json.dumps(flat, indent=2) + "\n")
-  latex = tables.render(cells, "latex", caption=heading.replace("\n", ". "))
-  write_whole(output / f"{table.name}.tex", latex + "\n")
-  page = many.make(
-    table.title,
-    heading.partition("\n")[2],
-    result=[_covered(flat), *tests],
-    marks=_marks(flat),
-    axis="ours with the 95 % half-width over questions; hollow: published",
-    cells=cells,
-    left=1,
-    ledger=sweep_table.ledger(done),
-    notes=notes,
-  )
-  write_whole(output / f"{table.name}.html", page)
+  text = "\n".join([table.title, LEGEND, render(cells), "", *notes, "", *tests]).rstrip()
+  for form, suffix in FORMATS.items():
+    content = render(cells, form, caption=f"{table.title}. {LEGEND}")
+    if form == "text":
+      content = text
+    elif form == "csv":
+      content = render(_flat(table, figures, measured), "csv")
+    elif form == "markdown":
+      listed = [f"- {note}" for note in notes]
+      content = "\n".join([f"**{table.title}**", "", LEGEND, "", content, "", *listed])
+    write_whole(output / f"{table.name}{suffix}", content + "\n")
   return text
 
 
@@ -247,22 +224,6 @@ def _finished(plan: Plan, output: pathlib.Path) -> dict[pathlib.Path, str]:
       if finished(folder):
         done.setdefault(folder, title)
   return done
-
-
-def _marks(flat: Sequence[Mapping[str, Any]]) -> list[many.Mark]:
-  """A line of the figure for each cell with a figure, ours or published."""
-  return [
-    many.Mark(f"{one['row']} · {one['column']}", one["ours"], one["half_width"], one["published"])
-    for one in flat
-    if one["ours"] is not None or one["published"] is not None
-  ]
-
-
-def _covered(flat: Sequence[Mapping[str, Any]]) -> str:
-  """How many of the published figures stand beside one of ours."""
-  published = [one for one in flat if one["published"] is not None]
-  ours = sum(one["ours"] is not None for one in published)
-  return f"{ours} of the {len(published)} published figures have one of ours beside them."
 
 
 def _average(parts: Mapping[str, Figure]) -> Figure | None:

@@ -1,8 +1,7 @@
-"""A paper's table, run here (`as2jax lab paper`).
+"""Run a paper's table (`as2jax lab paper`).
 
-Runs every row whose data and weights are here, each in a folder named by the hash of its config (the
-same command goes on after a kill; tables share runs), and prints our figures beside the published
-ones. What cannot be run is named with the reason.
+Every row whose data and weights are here is run in a folder named by the hash of its config: the same
+command goes on after a kill, and tables share runs. What cannot be run is named with the reason.
 """
 
 import contextlib
@@ -11,12 +10,13 @@ import pathlib
 from collections.abc import Sequence
 
 from as2jax.data import load
-from as2jax.experiments.papers import collected, finished_runs, report
+from as2jax.experiments.papers import collected, report, rows
 from as2jax.experiments.papers import plan as paper_plan
-from as2jax.experiments.papers.plan import Choice, Plan, Table
+from as2jax.experiments.papers.plan import Choice, Plan
+from as2jax.experiments.papers.rows import Table
 from as2jax.experiments.sweeps import sweep
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.inference import run as finished_run
+from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -24,7 +24,7 @@ SEARCHED = 3  # sentences a question, as in ASBERT's table 5
 
 
 def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
-  """What would be run, what is finished, and what is skipped and why."""
+  """Return what would be run, what is finished, and what is skipped and why."""
   lines = [table.title]
   for row in table.rows:
     for key in row.runs or ("",):
@@ -46,7 +46,7 @@ def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
 
 
 def run(plan: Plan, output: pathlib.Path, parallel: int, *, train: bool = True) -> dict[str, str]:
-  """Runs the jobs wave by wave; returns {id: why} of those that failed or could not begin.
+  """Run the jobs wave by wave; return {id: why} of those that failed or could not begin.
 
   Without `train`, only those that take no step.
   """
@@ -72,10 +72,10 @@ def searches(table: Table, plan: Plan, output: pathlib.Path) -> str:
       folders.setdefault(row, folder)
   if not table.searches or not folders:
     return ""
-  config = finished_run.Run(next(iter(folders.values()))).config
+  config = Run(next(iter(folders.values()))).config
   pool = load.load(config.data, "retrieve").pools["test"]
   texts = [passage.text for passage in pool.passages]
-  indexes = {row: finished_run.Run(folder).ranker().index(texts) for row, folder in folders.items()}
+  indexes = {row: Run(folder).ranker().index(texts) for row, folder in folders.items()}
   lines = []
   for question in table.searches:
     lines += ["", f"question: {question}"]
@@ -96,7 +96,7 @@ def make(
   runs: Sequence[pathlib.Path] = (),
   train: bool = True,
 ) -> int:
-  """Plans, runs and prints one table; returns 1 where a run failed, else 0.
+  """Plan, run and print one table; return 1 where a run failed, else 0.
 
   Args:
     name: of the table.
@@ -108,7 +108,7 @@ def make(
     train: whether jobs that take training steps are run.
 
   """
-  table = paper_plan.load(name)
+  table = rows.load(name)
   cells = {(row.name, key) for row in table.rows for c in table.columns for key in c.runs}
   for row, key in sorted(set(choice.filled) - cells)[:1]:
     raise InputError(f"--fill {row}:{key}: {name} has no such row and data")
@@ -116,7 +116,7 @@ def make(
   with contextlib.ExitStack() as stack:
     folders = [stack.enter_context(_opened(folder)) for folder in runs]
     if folders:
-      finished_runs.take(plan, folders)
+      paper_plan.take(plan, folders)
     return _fill(table, plan, output, choice, parallel=parallel, only_list=only_list, train=train)
 
 
@@ -149,7 +149,7 @@ def _fill(
 
 
 def filled(argument: str) -> tuple[tuple[str, str], tuple[str, ...]]:
-  """(row, data) and the run files of ROW:DATA=FILE[,FILE…]; InputError where it is none."""
+  """Return (row, data) and the run files of ROW:DATA=FILE[,FILE…]; InputError where it is none."""
   cell, equals, files = argument.partition("=")
   row, _, key = cell.rpartition(":")
   missing = [file for file in files.split(",") if not pathlib.Path(file).is_file()]

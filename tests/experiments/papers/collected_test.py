@@ -9,7 +9,7 @@ import pytest
 from as2jax.data import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers import collected, measured
-from as2jax.experiments.papers.rows import Run
+from as2jax.experiments.papers.rows import Peer, Run
 from as2jax.runtime.errors import InputError
 
 BM25 = Run("configs/wikiqa_baseline.py:bm25,sample")
@@ -36,13 +36,13 @@ def change(path, **values):
 
 
 def test_every_row_is_small_has_no_path_and_gives_its_results(kept_rows):
-  rows, peers = measured.rows(), measured.peers()
+  runs = measured.kept_runs()
   for folder in sorted(kept_rows.iterdir()):
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert (collected.folder() / f"{folder.name}{collected.PACKED}").stat().st_size <= (
       collected.LARGEST
     )
-    if folder.name in peers:
+    if isinstance(runs[folder.name], Peer):
       assert all(
         p.name in (collected.SEEDS, results.LEDGER) or p.name[:5] == "seed-" for p in files
       )
@@ -51,7 +51,7 @@ def test_every_row_is_small_has_no_path_and_gives_its_results(kept_rows):
     for path in files:
       if path.suffix == ".json":
         assert not collected._PATH.search(path.read_text(encoding="utf-8")), path
-    collected.check_config(folder, folder.name, rows[folder.name].run)
+    collected.check_config(folder, folder.name, runs[folder.name])
     for split in results.splits_of(results.read(folder)):
       run_scores.load([str(folder)], split=split)  # refuses tables that do not give the results
 

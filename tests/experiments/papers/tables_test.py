@@ -3,11 +3,9 @@
 import csv
 import functools
 import json
-import re
 
 import numpy as np
 import pytest
-import tiny
 
 from as2jax.commands import app
 from as2jax.config import words as config_words
@@ -15,10 +13,10 @@ from as2jax.config.overrides import flatten
 from as2jax.data import trec_files
 from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
-from as2jax.experiments.papers import collected, finished_runs, needs, report, tables
+from as2jax.experiments.papers import collected, report, rows, tables
 from as2jax.experiments.papers import plan as paper_plan
-from as2jax.experiments.papers.plan import Choice, Table
-from as2jax.experiments.papers.rows import Column, Row, Run
+from as2jax.experiments.papers.plan import Choice
+from as2jax.experiments.papers.rows import Column, Row, Run, Table
 from as2jax.experiments.sweeps import local_executor, points
 from as2jax.runtime.errors import InputError
 
@@ -26,12 +24,12 @@ LEXICAL = "configs/wikiqa_baseline.py"
 SAMPLE = Run(f"{LEXICAL}:bm25,sample")
 
 
-@pytest.mark.parametrize("name", paper_plan.names())
+@pytest.mark.parametrize("name", rows.paper_tables())
 def test_every_row_of_every_table_resolves(name, tmp_path):
-  table = paper_plan.load(name)
+  table = rows.load(name)
   assert table.title and table.scale in (1, 100)
-  rows = [row.name for row in table.rows]
-  assert len(set(rows)) == len(rows)
+  names = [row.name for row in table.rows]
+  assert len(set(names)) == len(names)
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
   for row in table.rows:
     assert len(row.published) == len(table.columns)
@@ -39,7 +37,7 @@ def test_every_row_of_every_table_resolves(name, tmp_path):
     for figure in filter(None, row.published):
       assert (1 < figure < 100) if row.gain_over or table.scale == 100 else 0 < figure < 1
     assert bool(row.runs) + bool(row.lacks) + bool(row.gain_over) == 1
-    assert set(row.gain_over) <= set(rows)
+    assert set(row.gain_over) <= set(names)
     for key in row.runs:
       assert any(key in column.runs for column in table.columns)
       assert (row.name, key) in plan.cells, plan.skipped
@@ -52,7 +50,7 @@ def test_every_row_of_every_table_resolves(name, tmp_path):
 
 
 def test_a_second_stage_names_its_first(tmp_path):
-  table = paper_plan.load("cassie_table3")
+  table = rows.load("cassie_table3")
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
   assert len(plan.waves) == 2
   transfers = [job for job in plan.waves[0] if json.loads(job.text)["data"]["name"] == "asnq"]
@@ -73,14 +71,12 @@ def test_a_second_stage_names_its_first(tmp_path):
 
 def test_nothing_is_trained_for_rows_that_are_skipped(tmp_path):
   lacking = lambda config: "no wdrass" if config.data.name == "wdrass" else ""
-  plan = paper_plan.plan(
-    paper_plan.load("cassie_table4"), tmp_path, Choice(("minilm",)), lacking=lacking
-  )
+  plan = paper_plan.plan(rows.load("cassie_table4"), tmp_path, Choice(("minilm",)), lacking=lacking)
   assert len(plan.skipped) == 3 and not any(plan.waves)
 
 
 def test_rows_of_one_run_and_rows_of_other_weights_are_told(tmp_path, monkeypatch):
-  table = paper_plan.load("asbert_table3")
+  table = rows.load("asbert_table3")
   lacking = lambda config: ""
   plan = paper_plan.plan(table, tmp_path, Choice(("minilm",)), lacking=lacking)
   ids = {name: [job.id for job in plan.cells[name, "wikiqa"]] for name in ("Triplet-BERT",)}
@@ -94,21 +90,6 @@ def test_rows_of_one_run_and_rows_of_other_weights_are_told(tmp_path, monkeypatc
   assert paper_plan.plan(table, tmp_path, sample, lacking=lacking).others["GloVe", "wikiqa"] == (
     "data sample"
   )
-
-
-def test_weights_of_the_right_name_and_another_shape_are_other_weights(tmp_path, monkeypatch):
-  """A toy under the published name, and vectors of another width than their name says."""
-  config = paper_plan.resolve(Run("configs/wikiqa_triplet.py"), Choice())[0]
-  assert needs.other(config, config) == ""
-  monkeypatch.setattr("as2jax.encoders.hub.resolve", lambda spec: tiny.encoder_folder())
-  assert re.search(
-    r"bert-base-uncased of another shape \(.*hidden_size=16", needs.other(config, config)
-  )
-  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
-  (tmp_path / "glove").mkdir()
-  (tmp_path / "glove/glove.6B.300d.txt").write_text("a 0.1 0.2\nb 0.3 0.4\n")
-  vectors = paper_plan.resolve(Run(f"{LEXICAL}:glove"), Choice())[0]
-  assert "of another shape (width=2)" in needs.other(vectors, vectors)
 
 
 def test_words_and_settings_change_what_takes_them():
@@ -144,7 +125,7 @@ def test_words_and_settings_change_what_takes_them():
 def test_what_lacks_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
-  lacking = lambda path, settings: needs.lacking(
+  lacking = lambda path, settings: paper_plan.lacking_here(
     paper_plan.resolve(Run(path, settings), Choice())[0]
   )
   assert lacking(f"{LEXICAL}:bm25,sample", {}) == ""
@@ -162,13 +143,13 @@ TRIPLET, SIAMESE = "configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py"
 def made_table():
   """Two runs, one that cannot be, a gain, an average of two data sets."""
   columns = (Column("MAP", ("a",), "map"), Column("both", ("a", "b"), "mrr"))
-  rows = (
+  made = (
     Row("base", (0.5, None), {"a": Run(TRIPLET), "b": Run(TRIPLET, {"epochs": 2})}),
     Row("other", (0.625, 0.7777), {"a": Run(SIAMESE)}),
     Row("gain", (12.5, None), gain_over=("base", "other")),
     Row("foreign", (0.25, 0.25), lacks="its weights are elsewhere"),
   )
-  return Table("made", "A paper, table 9", 1, columns, rows, (("base", "other"),))
+  return Table("made", columns, made, "A paper, table 9", claims=(("base", "other"),))
 
 
 VALUES = np.asarray([0.1, 0.9, 0.5, 0.7])
@@ -223,19 +204,19 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   assert "+0.0500" in claims and f"± {actual.half_width:.4f}" in claims
   assert compare.p_text(actual.p) in claims and f"{actual.detectable:.4f}" in claims
   assert "macro average" in claims  # of the column over two data sets
-  rows = list(csv.DictReader((tmp_path / "made.csv").read_text().splitlines()))
-  assert len(rows) == 8 and all(row["source"] == "A paper, table 9" for row in rows)
-  assert float(rows[0]["ours"]) == pytest.approx(0.55) and rows[0]["published"] == "0.5"
+  written = list(csv.DictReader((tmp_path / "made.csv").read_text().splitlines()))
+  assert len(written) == 8 and all(row["source"] == "A paper, table 9" for row in written)
+  assert float(written[0]["ours"]) == pytest.approx(0.55) and written[0]["published"] == "0.5"
   assert "| base | 0.5500" in (tmp_path / "made.md").read_text()
 
 
 def test_one_run_of_several_rows_stands_apart(tmp_path):
-  rows = tuple(
+  triplets = tuple(
     Row(f"Triplet-{name}", (0.8,), {"a": Run(f"{TRIPLET}{words}")})
     for name, words in (("BERT", ""), ("RoBERTa", ":roberta"))
   )
   gain = Row("gain", (5.0,), gain_over=("Triplet-BERT", "Triplet-RoBERTa"))
-  table = Table("x", "X", 1, (Column("MAP", ("a",), "map"),), (*rows, gain))
+  table = Table("x", (Column("MAP", ("a",), "map"),), (*triplets, gain), "X")
   choice = Choice(("minilm",))
   plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
   (job,) = plan.cells["Triplet-BERT", "a"]
@@ -256,8 +237,10 @@ def test_a_row_is_filled_by_a_run_file(tmp_path):
   table = made_table()
   file = tmp_path / "use.trec"
   # The positive is first in three questions, second in the last.
-  rows = [f"q{i} Q0 {c} 1 {s} tag" for i in range(4) for c, s in (("a", 2), ("b", 1 + 2 * (i > 2)))]
-  file.write_text("\n".join(rows) + "\n")
+  ranked = [
+    f"q{i} Q0 {c} 1 {s} tag" for i in range(4) for c, s in (("a", 2), ("b", 1 + 2 * (i > 2)))
+  ]
+  file.write_text("\n".join(ranked) + "\n")
   choice = Choice(filled={("foreign", "a"): (str(file),)})
   plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
   assert "foreign" not in {name for name, _ in plan.skipped}
@@ -281,7 +264,7 @@ def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
   )
   row = Row("r", (0.5,), {"a": second, "b": first})
   plan = paper_plan.plan(
-    Table("x", "X", 1, (Column("MAP", ("a", "b"), "map"),), (row,)),
+    Table("x", (Column("MAP", ("a", "b"), "map"),), (row,), "X"),
     tmp_path,
     Choice(),
     lacking=lambda config: "",
@@ -299,7 +282,7 @@ def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(paper_plan, "load", lambda name: made_table())
+  monkeypatch.setattr(rows, "load", lambda name: made_table())
   plan = functools.partial(paper_plan.plan, lacking=lambda config: "")
   monkeypatch.setattr(paper_plan, "plan", plan)
   monkeypatch.setattr(
@@ -335,7 +318,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
 
 def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(paper_plan, "load", lambda name: made_table())
+  monkeypatch.setattr(rows, "load", lambda name: made_table())
   plan = functools.partial(paper_plan.plan, lacking=lambda config: "")
   monkeypatch.setattr(paper_plan, "plan", plan)
   ran = []
@@ -358,8 +341,7 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
   said = capsys.readouterr().out
   assert "base 0.5500 ± " in " ".join(said.split()) and "test was evaluated 1 times" in said
   assert "base: the finished run x" in said and "not run yet: base · a" not in said
-  page = (tmp_path / "out" / "made.html").read_text()
-  assert "base, a" in page
+  assert "<table>" in (tmp_path / "out" / "made.html").read_text()
   ran.clear()
   place = tmp_path / "runs" / "x" / "results.json"
   content = place.read_text()
@@ -376,14 +358,14 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
 @pytest.mark.parametrize("data, columns", [("wikiqa", 4), ("trecqa", 2), ("semeval2015", 2)])
 def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, kept_rows):
   """What the clone keeps of our measured rows, for every data set, with half-widths."""
-  table = paper_plan.load("rerankers")
+  table = rows.load("rerankers")
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
-  finished_runs.take(plan, [kept_rows])
+  paper_plan.take(plan, [kept_rows])
   of_table = report.Figures(table, plan, tmp_path, Choice())
-  rows = {row.name: row for row in table.rows}
+  by_name = {row.name: row for row in table.rows}
   for name in ("BM25", "MiniLM's mean, untrained"):
     assert (name, data) in plan.taken
-    filled = [of_table.figure(rows[name], c) for c in table.columns if c.runs == (data,)]
+    filled = [of_table.figure(by_name[name], c) for c in table.columns if c.runs == (data,)]
     assert len(filled) == columns and all(0.4 < f.mean < 1 and f.half_width for f in filled)
   waiting = {job.id for wave in plan.waves for job in wave}
   assert not any(job.id in waiting for job in plan.cells["BM25", data])
@@ -391,7 +373,7 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, 
 
 def test_minilm_is_trained_once_in_the_table_of_rerankers():
   """`fast` over its weights is a published bi-encoder over its folder, at the rate chosen for it."""
-  table = paper_plan.load("rerankers")
+  table = rows.load("rerankers")
   names = {row.name for row in table.rows}
   assert {"all-MiniLM-L6-v2, zero-shot", "fast, MiniLM"} <= names
   assert "all-MiniLM-L6-v2, trained" not in names and "modernbert-embed-base, trained" in names
@@ -412,7 +394,7 @@ def test_every_row_searches_the_test_sentences(finished_run):
   output = finished_run(names[0]).parent
   assert finished_run(names[1]).parent == output
   question = "how are glacier caves formed"
-  table = Table("x", "X", 1, (), (), searches=(question,))
+  table = Table("x", (), (), "X", searches=(question,))
   plan = paper_plan.Plan(cells={(n, "sample"): [points.Job(n, 0, n, {}, 0, "")] for n in names})
   head, *ranked = tables.searches(table, plan, output).splitlines()
   assert head == f"question: {question}" and [ranked[0], ranked[4]] == ["  triplet", "  siamese"]
@@ -427,11 +409,11 @@ def test_every_row_searches_the_test_sentences(finished_run):
     "3.",
   ]
   assert tables.searches(made_table(), plan, output) == ""
-  assert paper_plan.load("asbert_table5").searches[1] == "how does interlibrary loan work"
+  assert rows.load("asbert_table5").searches[1] == "how does interlibrary loan work"
 
 
 def test_cetes_figure_4_runs_with_small_weights(tmp_path):
-  table = paper_plan.load("cete_figure4")
+  table = rows.load("cete_figure4")
   lacking = lambda config: "" if "minilm" in config.encoder.get("pretrained", "") else "no weights"
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
   assert {row for row, _ in plan.cells} == {
