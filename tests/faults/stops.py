@@ -67,6 +67,11 @@ class Runs:
     )
     (self.base / "config.json").write_text(config.to_json())
 
+  @property
+  def plain(self) -> pathlib.Path:
+    """The results of the run that nothing stops."""
+    return self.base / "plain" / "results.json"
+
   def start(self, name: str) -> int:
     """Forks the process that trains in the folder `name`."""
     assert threading.active_count() == 1, "a fork of a process with threads may hang"

@@ -23,76 +23,35 @@ SIZES = {  # part -> its sizes in the large form, in the small form
 }
 
 
-def stops(base: pathlib.Path, seed: int, kills: int, others: int, a_run: int) -> list[Totals]:
-  """Runs that are stopped by signals. It must be the first part: see `stops`."""
+def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[Totals]:
+  """The totals of a part. `stops` must be the first: its runs are forked from a process without threads."""
   from tests.faults import stops
 
-  return stops.stop(stops.Runs(base / "runs"), seed, kills, others, a_run)
+  runs = stops.Runs(base / "runs")
+  if part == "stops":
+    return stops.stop(runs, seed, *sizes)
+  if part in ("interrupts", "checkpoints", "weights") and not runs.plain.exists():
+    runs.finish("plain")
+  if part == "interrupts":
+    from tests.faults import interrupts
 
+    return interrupts.interrupt(runs, seed, *sizes)
+  if part == "fuzz":
+    from tests.faults import readers
 
-def interrupts(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
-  """Ctrl-C to commands."""
-  _finished(base)
-  from tests.faults import interrupts, stops
-
-  return interrupts.interrupt(stops.Runs(base / "runs"), seed, cases)
-
-
-def damaged_files(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
-  """Damaged files to every reader."""
-  del base
-  from tests.faults import readers
-
-  return [fuzz.run(readers.readers(), cases, seed)]
-
-
-def _finished(base: pathlib.Path) -> pathlib.Path:
-  """The folder of a finished run."""
-  from tests.faults import stops
-
-  folder = base / "runs" / "plain"
-  if not (folder / "results.json").exists():
-    stops.Runs(base / "runs").finish("plain")
-  return folder
-
-
-def checkpoints(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
-  """Flipped bits in checkpoints."""
-  folder = _finished(base)
+    return [fuzz.run(readers.readers(), *sizes, seed)]
   from tests.faults import bits
 
-  return [bits.in_checkpoints(folder, seed, cases, base)]
-
-
-def caches(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
-  """Flipped bits in token tables, prepared data, frozen vectors and training splits."""
-  from tests.faults import bits
-
-  return bits.in_caches(seed, cases, base / "caches")
-
-
-def weights(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
-  """Flipped bits in an encoder's files."""
-  folder = _finished(base)
-  from tests.faults import bits
-
-  return [bits.in_weights(folder, seed, cases, base)]
-
-
-PARTS = {
-  "stops": stops,
-  "interrupts": interrupts,
-  "fuzz": damaged_files,
-  "checkpoints": checkpoints,
-  "caches": caches,
-  "weights": weights,
-}
+  if part == "caches":
+    return bits.in_caches(seed, *sizes, base / "caches")
+  flip = bits.in_checkpoints if part == "checkpoints" else bits.in_weights
+  return [flip(runs.plain.parent, seed, *sizes, base)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Runs the parts that are named, all by default; the status is 1 where a case was wrong."""
   parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-  parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+  parser.add_argument("parts", nargs="*", help=f"of {', '.join(SIZES)}; all by default")
   parser.add_argument("--small", action="store_true", help="the form of the slow tests")
   parser.add_argument("--seed", type=int, default=0)
   options = parser.parse_args(arguments)
@@ -102,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   with tempfile.TemporaryDirectory() as scratch:
     os.environ["AS2JAX_CACHE"] = str(pathlib.Path(scratch, "cache"))
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
-    for name in options.parts or PARTS:
+    for name in options.parts or SIZES:
       start = time.monotonic()
-      actual = PARTS[name](pathlib.Path(scratch), options.seed, *SIZES[name][options.small])
+      actual = run(name, pathlib.Path(scratch), options.seed, SIZES[name][options.small])
       for total in actual:
         print("\n".join([str(total), *total.wrong]), flush=True)
       print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
@@ -112,13 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tempfile.tempdir = None
   wrong = sum(len(total.wrong) for total in totals)
   cases = sum(total.outcomes.total() for total in totals)
-  print(f"commit {_commit()}, seed {options.seed}: {cases} cases, {wrong} wrong")
+  head = ["git", "rev-parse", "--short", "HEAD"]
+  here = pathlib.Path(__file__).parent
+  commit = subprocess.run(head, cwd=here, capture_output=True, text=True).stdout.strip()
+  print(f"commit {commit or 'unknown'}, seed {options.seed}: {cases} cases, {wrong} wrong")
   return int(wrong > 0)
-
-
-def _commit() -> str:
-  command = ["git", "rev-parse", "--short", "HEAD"]
-  process = subprocess.run(
-    command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True
-  )
-  return process.stdout.strip() or "unknown"
