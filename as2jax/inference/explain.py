@@ -7,7 +7,6 @@ vector is the mean of its tokens'. A bi-encoder reads the two texts alone, a cro
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from as2jax.data import load
 from as2jax.data.batches.batcher import Batcher
 from as2jax.data.inputs import first_stage_ranking as rankings
-from as2jax.data.record import Candidate, Pool, Question
+from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.data.text.tokenise import ROLES, UnitTable, build_units, unit_parts, words
 from as2jax.inference.ranker import Ranker
@@ -53,51 +52,6 @@ class Similarity:
   marked: np.ndarray | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Sentence:
-  """One sentence that is aligned with the question.
-
-  Attributes:
-    name: `candidate`, `previous`, `next`; in a joint run `candidate 1` … `candidate K`.
-    text: as it is written, "" where there is none.
-    words: those that were aligned (no stop words, where the run leaves them out), as written.
-    plan, cost: π and D, `[question words, words]`, float64.
-    relevant: whether a word is of the relevant context, `[words]`.
-    distance: d = Σ D·π.
-    logit: of p, where the sentence is scored.
-
-  """
-
-  name: str
-  text: str
-  words: tuple[str, ...]
-  plan: np.ndarray
-  cost: np.ndarray
-  relevant: np.ndarray
-  distance: float
-  logit: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class View:
-  """The question, its sentences (candidate and context, or K candidates) and their graph.
-
-  Attributes:
-    question: its text; words: those that were aligned, as written.
-    edges: α `[K, K]`, what sentence j sends to sentence i, 0 where either is absent; None where the
-      run has no graph convolutions, which nothing is sent through.
-    transported: whether the plan is one of transport; else that of independent words, under which
-      every word is relevant (`model.alignment = 'mean'`).
-
-  """
-
-  question: str
-  words: tuple[str, ...]
-  sentences: tuple[Sentence, ...]
-  edges: np.ndarray | None
-  transported: bool
-
-
 class Words:
   """The words of one question and its candidate (a joint run: its K), as a run reads them.
 
@@ -123,7 +77,7 @@ class Words:
     """Returns what a ranker of the run makes of the texts: one matrix, or one a mode or sentence."""
     model = self.components.model
     if hasattr(model, "align"):
-      return plans(self.alignment(ranker))
+      return [plan for plan in self.alignment(ranker)[0] if plan.candidate]
     name, scores = next(iter(ranker.all_scores(self.questions).items()))
     score = {"score": float(scores[0][0]), "score_name": name}
     question_unit, question, question_spans = self._side("question")
@@ -144,8 +98,15 @@ class Words:
       similarities.append(Similarity(*shown, values, **score, what="similarity", mode=mode))
     return similarities
 
-  def alignment(self, ranker: Ranker) -> View:
-    """Returns the plans, costs and edges of a model that aligns words (`align`)."""
+  def alignment(self, ranker: Ranker) -> tuple[list[Similarity], np.ndarray | None]:
+    """Returns a transport plan for each sentence beside the question, and the weights of the graph.
+
+    Returns:
+      Plans π (without words where a sentence is absent), scored by the cost d = Σ D·π; and α
+      `[K, K]`, what sentence j sends to sentence i, or None without graph convolutions. No relevant
+      context is marked where every word is relevant (`model.alignment = 'mean'`).
+
+    """
     model = self.components.model
     batch = _first(next(iter(self._batches())))
     apply = jax.jit(lambda v, b: model.apply(v, b, method="align"))
@@ -157,30 +118,18 @@ class Words:
     of = jax.tree.map(lambda x: x[s, unit], alignment.units)
     rows = np.flatnonzero(of.question >= 0)
     question_words = named(self.question.text, of.question[rows])
-    logits = np.atleast_1d(alignment.scores[s, e])
-    sentences = []
+    plans = []
     for k, (name, text) in enumerate(_sentences(model.template, self.question, len(of.distance))):
       columns = np.flatnonzero(of.sentence[k] >= 0)
-      cells = np.ix_(rows, columns)
-      scored = k < len(logits) and bool(of.present[k])
-      sentences.append(
-        Sentence(
-          name,
-          text,
-          named(text, of.sentence[k, columns]),
-          of.plan[k][cells].astype(np.float64),
-          of.cost[k][cells].astype(np.float64),
-          of.selected[k, columns],
-          float(of.distance[k]),
-          float(logits[k]) if scored else None,
-        )
-      )
-    for role, found in (("question", question_words), ("candidate", sentences[0].words)):
+      plan = of.plan[k][np.ix_(rows, columns)].astype(np.float64)
+      marked = of.selected[k, columns] if model.alignment != "mean" else None
+      found = named(text, of.sentence[k, columns])
+      cost = float(of.distance[k])
+      plans.append(Similarity(question_words, found, plan, cost, "cost", "plan", name, marked))
+    for role, found in (("question", question_words), ("candidate", plans[0].candidate)):
       if not found:
         raise InputError(f"the {role} has no word that the encoder knows: give another text")
-    edges = alignment.edges[s, e].astype(np.float64) if model.graph_layers else None
-    transported = model.alignment != "mean"
-    return View(self.question.text, question_words, tuple(sentences), edges, transported)
+    return plans, alignment.edges[s, e].astype(np.float64) if model.graph_layers else None
 
   def _side(self, role: str) -> tuple[int, tuple[str, ...], list[slice]]:
     """Returns the unit of the question or the candidate, its words, and the tokens of each."""
@@ -229,27 +178,6 @@ class Words:
 
 def _first(tree: Any) -> Any:
   return jax.tree.map(lambda x: x[0], tree)
-
-
-def plans(view: View) -> list[Similarity]:
-  """Returns the plan of each sentence that has words, its relevant context marked."""
-  similarities = []
-  for sentence in view.sentences:
-    if sentence.words:
-      marked = sentence.relevant if view.transported else None
-      similarities.append(
-        Similarity(
-          view.words,
-          sentence.words,
-          sentence.plan,
-          sentence.distance,
-          "cost",
-          "plan",
-          sentence.name,
-          marked,
-        )
-      )
-  return similarities
 
 
 def _sentences(template: str, question: Question, count: int) -> list[tuple[str, str]]:
@@ -305,13 +233,8 @@ def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
   """Returns the cosine of each row of `a` `[n, d]` with each of `b` `[m, d]`; 0 with a zero vector."""
-  return unit_rows(a) @ unit_rows(b).T
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-  """Scales rows `[n, d]` to length 1, float64; a zero row stays zero."""
-  lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-  return vectors / np.where(lengths > 0, lengths, 1.0)
+  unit = lambda x: x / np.where((norm := np.linalg.norm(x, axis=1, keepdims=True)) > 0, norm, 1.0)
+  return unit(a) @ unit(b).T
 
 
 def from_texts(
@@ -378,43 +301,3 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
       known = ", ".join(candidate.id for candidate in question.candidates[:5])
       raise InputError(f"--candidate-id={candidate_id}: question {question_id} has {known} …")
   return Question(question.id, question.text, chosen)
-
-
-def questions_of(pool: Pool, answer: str) -> tuple[str, list[str]]:
-  """Returns the passage `answer` (an id, or `most`) and the questions whose gold passage it is.
-
-  Raises:
-    InputError: no such passage, or fewer than two questions.
-
-  """
-  count = Counter(query.answers[0] for query in pool.queries)
-  if answer == "most" and count:
-    answer = count.most_common(1)[0][0]
-  place = pool.place()
-  if answer not in place:
-    raise InputError(f"the pool has no passage {answer!r} (the first is {pool.passages[0].id})")
-  asked = [query.text for query in pool.queries if query.answers[0] == answer]
-  if len(asked) < 2:
-    raise InputError(f"passage {answer!r}: {len(asked)} questions have it as their answer, not two")
-  return pool.passages[place[answer]].text, asked
-
-
-def projected(vectors: np.ndarray) -> np.ndarray:
-  """Projects vectors `[n, d]` of length 1 on their first two singular directions, `[n, 2]`.
-
-  They are not centred, as in Cross-VAE (figure 2), so that what is close to one direction stays so;
-  signs are such that each coordinate's largest value is positive.
-  """
-  unit = unit_rows(vectors)
-  _, _, directions = np.linalg.svd(unit, full_matrices=False)
-  points = unit @ directions[:2].T
-  points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
-  largest = points[np.abs(points).argmax(0), np.arange(2)]
-  return points * np.where(largest < 0, -1.0, 1.0)
-
-
-def closeness(vectors: np.ndarray) -> float:
-  """Returns the mean squared distance between the rows `[n, d]`, brought to length 1 (SSE)."""
-  unit = unit_rows(vectors)
-  first, second = np.triu_indices(len(unit), 1)
-  return float(np.square(unit[first] - unit[second]).sum(1).mean())

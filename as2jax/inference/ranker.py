@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from flax import traverse_util
 from flax.errors import FlaxError
@@ -25,7 +24,7 @@ from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors
-from as2jax.evaluation import predict, retrieve
+from as2jax.evaluation import retrieve
 from as2jax.evaluation.predict import FittedRanker, Scores
 from as2jax.inference.index import Index
 from as2jax.inference.index_part import Hit
@@ -45,6 +44,10 @@ class Ranker:
     predictor: with the compiled programs, which the rankers of one run share.
     variables: of the model, `{"params": …, …}`, each array with a leading axis of length one.
     seed: of the run; None of a published model.
+    config, model, mesh: the config, the system, and the devices that hold the parameters.
+    name, similarity: of the model and of the score that ranks.
+    has_vectors: whether questions and candidates have vectors of their own (a bi-encoder).
+    dtype: of the encoder's computation.
     source: what `as2jax.load` opens it by; "" where it cannot be opened again.
 
   """
@@ -52,35 +55,14 @@ class Ranker:
   source = ""
 
   def __init__(
-    self, predictor: predict.Predictor, variables: Mapping[str, Any], *, seed: int | None
+    self, predictor: Any, variables: Mapping[str, Any], *, seed: int | None, config: Any = None
   ):
     self.predictor, self.variables, self.seed = predictor, variables, seed
-    self.config = predictor.components.config
-
-  @property
-  def name(self) -> str:
-    """Of the model, as its config has it."""
-    return self.config.model.name
-
-  @property
-  def model(self) -> Any:
-    """The system."""
-    return self.predictor.model
-
-  @property
-  def similarity(self) -> str:
-    """The name of the score that ranks."""
-    return self.model.ranking_score
-
-  @property
-  def has_vectors(self) -> bool:
-    """Whether questions and candidates have vectors of their own: a bi-encoder."""
-    return self.model.encodes
-
-  @property
-  def dtype(self) -> str:
-    """Of the encoder's computation."""
-    return self.config.encoder.get("dtype", "float32")
+    self.config = predictor.components.config if config is None else config
+    self.model, self.mesh = predictor.model, getattr(predictor, "mesh", None)
+    self.name, self.similarity = self.config.model.name, self.model.ranking_score
+    self.dtype = self.config.encoder.get("dtype", "float32")
+    self.has_vectors = self.model.encodes
 
   @functools.cached_property
   def fingerprint(self) -> str:
@@ -105,11 +87,6 @@ class Ranker:
       "architecture": provenance["architecture"],
       "tokenizer": provenance["tokenizer"],
     }
-
-  @property
-  def mesh(self) -> jax.sharding.Mesh:
-    """The devices that hold the parameters."""
-    return self.predictor.mesh
 
   def rank(
     self, question: str, candidates: Sequence[str | Candidate], *, top_k: int | None = None
@@ -291,7 +268,7 @@ class Ranker:
     return self.model.layout == "joint"
 
   def _require_vectors(self) -> None:
-    if not self.model.encodes:
+    if not self.has_vectors:
       raise TypeError(
         f"{self.name} reads a question and a candidate together and has no vectors of texts; "
         "a bi-encoder has"
@@ -322,8 +299,8 @@ class ParameterFreeRanker(Ranker):
   """A ranker without parameters, fitted: it ranks by words."""
 
   def __init__(self, fitted: FittedRanker, config: Any, *, seed: int):
-    self.predictor, self.variables, self.seed, self.config = fitted, {}, seed, config
-    self._scorer = fitted.scorer
+    super().__init__(fitted, {}, seed=seed, config=config)
+    self.has_vectors, self._scorer = False, fitted.scorer
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """The function from a question to the float32 scores `[n]` of texts, under the run's rules."""
@@ -340,11 +317,6 @@ class ParameterFreeRanker(Ranker):
   def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """The candidates of each question; `rank_many` would count words in those of all questions."""
     return [self.rank_many([question])[0] for question in questions]
-
-  @property
-  def has_vectors(self) -> bool:
-    """No: it ranks by words."""
-    return False
 
   def _settings(self) -> dict[str, Any]:
     return {"model": self.config.model.to_dict(), "rules": list(self.config.data.rules)}

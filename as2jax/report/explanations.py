@@ -154,13 +154,13 @@ class _Opened:
         said = f"this sentence is not among the {len(together)} candidates that it reads together"
         return [Shown(self.label, None, said)]
       place = together.index(candidate.id)
-    view = Words(self.run, asked).alignment(self.ranker)
-    sentence = view.sentences[place]
-    title, what = f"{self.label}: transport plan, cost {sentence.distance:.3f}", "plan of the words"
-    shown = [self._grid(title, view.words, sentence.words, sentence.plan, what)]
-    if view.edges is not None:
-      names = [sentence.name for sentence in view.sentences]
-      shown.append(self._grid(f"{self.label}: graph", names, names, view.edges, EDGES))
+    plans, edges = Words(self.run, asked).alignment(self.ranker)
+    plan = plans[place]
+    title, what = f"{self.label}: transport plan, cost {plan.score:.3f}", "plan of the words"
+    shown = [self._grid(title, plan.question, plan.candidate, plan.values, what)]
+    if edges is not None:
+      names = [plan.mode for plan in plans]
+      shown.append(self._grid(f"{self.label}: graph", names, names, edges, EDGES))
     return shown
 
   def neighbours(self, question: Question) -> list[str]:

@@ -53,7 +53,7 @@ def best_step(folder: epath.PathLike) -> int:
   """Returns the step of the best parameters that `Checkpoints.save_best` has saved in `folder`."""
   steps = _steps(_absolute(folder) / "best")
   if not steps:
-    raise InputError(f"{folder} holds no checkpoint: train first; was it deleted? {AGAIN}")
+    raise InputError(f"{folder}/best has no checkpoint: was it deleted? {AGAIN}")
   return steps[-1]
 
 

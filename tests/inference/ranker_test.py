@@ -41,27 +41,27 @@ def runs(tmp_path_factory):
   return folder
 
 
-def test_a_model_that_scores_candidates_together_has_no_score_of_a_pair():
-  config = ConfigDict({"model": {"name": "cassie"}})
-  parts = SimpleNamespace(config=config)
-  predictor = SimpleNamespace(components=parts, model=SimpleNamespace(layout="joint"))
-  with pytest.raises(
-    InputError, match="cassie scores the candidates .* together.*: use rank_many$"
-  ):
-    Ranker(predictor, {}, seed=0).scores([("who", "Ann")])
+def joint(ranking):
+  """A joint model, which has scored nothing."""
+  config = ConfigDict({"model": {"name": "cassie"}, "encoder": {}})
+  parts = SimpleNamespace(config=config, inputs=(FirstStageRanking(ranking),))
+  model = SimpleNamespace(layout="joint", encodes=False, ranking_score="p")
+  return Ranker(SimpleNamespace(components=parts, model=model), {}, seed=0)
 
 
-def test_a_joint_model_measures_nothing_in_the_order_of_the_data():
-  model, config = SimpleNamespace(layout="joint"), ConfigDict({"model": {"name": "cassie"}})
-
-  def ranker(ranking):
-    parts = SimpleNamespace(config=config, inputs=(FirstStageRanking(ranking),))
-    return Ranker(SimpleNamespace(components=parts, model=model), {}, seed=0)
-
-  ranker(Ranking()).require_ranking()
+def test_a_joint_model_has_no_score_of_a_pair_and_measures_nothing_in_the_order_of_the_data():
+  joint(Ranking()).require_ranking()
   asked = [Question("q", "who", (Candidate("c", "Ann", 1),))]
-  for use in (ranker(OrderGiven()).require_ranking, lambda: evaluate(ranker(OrderGiven()), asked)):
-    with pytest.raises(InputError, match="cassie ranks .* no ranking of these .*predict.ranking"):
+  no_ranking = "cassie ranks .* no ranking of these .*predict.ranking"
+  for use, message in (
+    (
+      lambda: joint(Ranking()).scores([("who", "Ann")]),
+      "cassie scores .* together.*: use rank_many$",
+    ),
+    (joint(OrderGiven()).require_ranking, no_ranking),
+    (lambda: evaluate(joint(OrderGiven()), asked), no_ranking),
+  ):
+    with pytest.raises(InputError, match=message):
       use()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from as2jax.data.record import Candidate, Question
 from as2jax.inference import explain as explaining
-from as2jax.inference.explain import Sentence, View, Words
+from as2jax.inference.explain import Similarity, Words
 from as2jax.inference.run import Run
 from as2jax.report import explanations, make, questions, runs
 from as2jax.runtime.errors import InputError
@@ -77,14 +77,13 @@ def test_a_joint_run_explains_none_but_the_candidates_that_it_reads(monkeypatch)
   question = Question("Q", "ask me", candidates)
   read_together = dataclasses.replace(question, candidates=candidates[:2])
   cells = np.ones((2, 1))
-  sentences = [
-    Sentence(c.id, c.text, (c.text,), cells, cells, cells[0] > 0, n, 0.0)
+  plans = [
+    Similarity(("ask", "me"), (c.text,), cells, float(n), "cost", "plan", c.id)
     for n, c in enumerate(read_together.candidates)
   ]
-  view = View("ask me", ("ask", "me"), tuple(sentences), None, True)
   monkeypatch.setattr(explaining, "from_data", lambda *arguments: read_together)
   monkeypatch.setattr(Words, "__init__", lambda *arguments: None)
-  monkeypatch.setattr(Words, "alignment", lambda self, ranker: view)
+  monkeypatch.setattr(Words, "alignment", lambda self, ranker: (plans, None))
   opened = object.__new__(explanations._Opened)
   config = types.SimpleNamespace(model=types.SimpleNamespace(template="joint"))
   opened.run, opened._ranker = types.SimpleNamespace(config=config), "ranker"
