@@ -12,7 +12,7 @@ from as2jax.data import trec_files
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open_encoder, static
 from as2jax.evaluation import results
-from as2jax.inference import apply, modes
+from as2jax.inference import modes, reevaluate
 from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
 from as2jax.training import metrics_log
@@ -74,7 +74,7 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
     assert (epath.Path(workdir) / name).read_bytes() == (tmp_path / name).read_bytes()
   again = config().copy_and_resolve_references()
   again.mode = "evaluate"
-  assert apply.evaluate(again, workdir)["metrics"] == {
+  assert reevaluate.reevaluate(again, workdir)["metrics"] == {
     name: entry for name, entry in local["metrics"].items() if "/test]" in name
   }
   assert trec_files.read_run(f"{workdir}/eval/test/run.trec")

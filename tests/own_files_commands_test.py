@@ -10,7 +10,7 @@ import pytest
 from as2jax.commands import app, documents, use
 from as2jax.config import jobs
 from as2jax.data import user_files
-from as2jax.inference import apply
+from as2jax.inference import reevaluate
 from as2jax.runtime.errors import InputError
 
 OWN = [
@@ -106,7 +106,7 @@ def test_the_file_that_is_read_is_not_written(finished_run, own, tmp_path, capsy
   config = jobs.of_run(f"{run}/config.json").unlock()
   config.predict.input = config.predict.output = own
   with pytest.raises(InputError, match="predict.output=.* is the file that is read"):
-    apply.predict(config, run)
+    reevaluate.predict(config, run)
   assert pathlib.Path(own).read_bytes() == content
 
 

@@ -17,8 +17,8 @@ from as2jax.evaluation import metrics, predict, results, run_files, significance
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.tasks import labels_of
 from as2jax.inference import open as opening
-from as2jax.inference.apply import note, require_labels
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
+from as2jax.inference.reevaluate import note, require_labels
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 

@@ -21,9 +21,9 @@ def run(config: Any, workdir: str) -> str:
   """
   workdir = prepare(config, workdir)
   if config.mode == "predict":
-    from as2jax.inference import apply
+    from as2jax.inference import reevaluate
 
-    return f"ranked candidates: {apply.predict(config, workdir)}"
+    return f"ranked candidates: {reevaluate.predict(config, workdir)}"
   done = content(config, workdir)
   from as2jax.evaluation import results
 
@@ -44,9 +44,9 @@ def content(config: Any, workdir: str) -> dict[str, Any]:
     if config.log.report:
       registry.resolve(REPORT)(workdir)
     return done
-  from as2jax.inference import apply
+  from as2jax.inference import reevaluate
 
-  return apply.evaluate(config, workdir)
+  return reevaluate.reevaluate(config, workdir)
 
 
 def prepare(config: Any, workdir: str) -> str:

@@ -13,7 +13,7 @@ from as2jax.config import jobs
 from as2jax.data import dataset as datasets
 from as2jax.data.record import Question
 from as2jax.evaluation import results, run_scores
-from as2jax.inference import apply, export, modes
+from as2jax.inference import export, modes, reevaluate
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 
@@ -40,7 +40,7 @@ def own_file(folder):
 def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
   run = Run(copied(system))
   before = {path.name: path.read_bytes() for path in run.folder.glob("*.json")}
-  content = apply.evaluate_on(run, as2jax.dataset("sample", "test"))
+  content = reevaluate.evaluate_on(run, as2jax.dataset("sample", "test"))
   for name, entry in content["metrics"].items():
     assert entry == pytest.approx(run.metrics[name], abs=1e-6), name
   assert {path.name: path.read_bytes() for path in run.folder.glob("*.json")} == before
@@ -72,7 +72,7 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
 
 def test_a_union_is_evaluated_as_one_list(copied):
   run = Run(copied("word_overlap"))
-  content = apply.evaluate_on(run, datasets.by_address("sample:dev+test"))
+  content = reevaluate.evaluate_on(run, datasets.by_address("sample:dev+test"))
   both = as2jax.dataset("sample", "dev+test", filter="all")
   assert content["metrics"]["map[sample-all/dev+test]"]["questions"] == len(both.questions)
 
@@ -100,11 +100,11 @@ def test_a_split_of_other_data_is_named_with_it(copied, capsys):
 def test_other_questions_of_one_name_lie_apart_and_the_run_counts_them(copied, tmp_path):
   run = Run(copied("bm25"))
   path = own_file(tmp_path)
-  first = apply.evaluate_on(run, as2jax.dataset(path))
-  again = apply.evaluate_on(run, as2jax.dataset(path))
+  first = reevaluate.evaluate_on(run, as2jax.dataset(path))
+  again = reevaluate.evaluate_on(run, as2jax.dataset(path))
   assert again["metrics"] == first["metrics"]
   path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
-  other = apply.evaluate_on(run, as2jax.dataset(path))
+  other = reevaluate.evaluate_on(run, as2jax.dataset(path))
   assert other["metrics"] != first["metrics"]
   folders = sorted((run.folder / "evaluations").iterdir())
   assert len(folders) == 2 and folders[0].name == "own-test"

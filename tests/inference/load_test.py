@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 import as2jax
 from as2jax.commands import app
 from as2jax.config import jobs
-from as2jax.inference import apply, export, modes
+from as2jax.inference import export, modes, reevaluate
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -262,7 +262,7 @@ def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path
   config = jobs.of_run(str(left / "config.json")).unlock()
   config.mode = "evaluate"
   with pytest.raises(InputError, match=unfinished):
-    apply.evaluate(config, left)
+    reevaluate.reevaluate(config, left)
   (tmp_path / "q.csv").write_text("question,candidate\nwho sat,the cat sat\n")
   assert app.run(["rank", str(left), str(tmp_path / "q.csv")]) == 2
   captured = capsys.readouterr()

@@ -8,7 +8,7 @@ from as2jax.data import dataset, trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.user_files import read_unlabelled
 from as2jax.evaluation import run_scores
-from as2jax.inference import apply
+from as2jax.inference import reevaluate
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
@@ -26,7 +26,7 @@ def ranker(tmp_path_factory):
   first = train_and_evaluate(job_config.lock(), folder)
   again = rerun.get_config(str(folder / "config.json"))
   again.mode, again.evaluation.splits = "evaluate", ("train", "dev", "test", UNION)
-  content = apply.evaluate(again, folder)
+  content = reevaluate.reevaluate(again, folder)
   assert all(content["metrics"][name] == entry for name, entry in first["metrics"].items())
   return folder
 
@@ -88,7 +88,7 @@ def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   assert moved
   job_config = job_config.copy_and_resolve_references()
   job_config.mode = "evaluate"
-  assert apply.evaluate(job_config, folder)["metrics"] == content["metrics"]
+  assert reevaluate.reevaluate(job_config, folder)["metrics"] == content["metrics"]
 
 
 def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):
@@ -104,7 +104,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
     )
     job_config.predict.output = str(tmp_path / "predictions.tsv")
   with pytest.raises(InputError, match="name the run file .* in predict.ranking"):
-    apply.predict(job_config, folder)
+    reevaluate.predict(job_config, folder)
   (question,) = read_unlabelled(questions)
   trec_files.write_run(
     tmp_path / "first.trec",
@@ -115,7 +115,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
   )
   with job_config.unlocked():
     job_config.predict.ranking = str(tmp_path / "first.trec")
-  rows = apply.predict(job_config, folder).read_text().splitlines()[1:]
+  rows = reevaluate.predict(job_config, folder).read_text().splitlines()[1:]
   ranked = [row.split("\t")[-1] for row in rows]
   assert set(ranked[:3]) == set(names[2:]) and ranked[3:] == [names[1], names[0]]
 

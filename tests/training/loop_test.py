@@ -12,7 +12,7 @@ import tiny
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
 from as2jax.evaluation import results
-from as2jax.inference import apply, run
+from as2jax.inference import reevaluate, run
 from as2jax.runtime.errors import InputError
 from as2jax.training import checkpoints, loop, step
 from as2jax.training.loop import train_and_evaluate
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_made_again_to_the_bit(undisturbed, tmp_path, da
   path.write_bytes(data)
   if damaged == "best":
     with pytest.raises(InputError, match=f"{path.name} was damaged.*delete results.json"):
-      apply.evaluate(small(epochs=2, mode="evaluate"), folder)
+      reevaluate.reevaluate(small(epochs=2, mode="evaluate"), folder)
   (folder / "results.json").unlink()
   again = train_and_evaluate(config, folder)
   assert f"{path} was damaged" in caplog.text and "going back to the checkpoint" in caplog.text
@@ -125,7 +125,9 @@ def test_averaged_parameters_are_evaluated_kept_and_resumed(undisturbed, tmp_pat
   changes = {"epochs": 2, "optimizer__average": 0.9}
   config, done = small(**changes), tmp_path / "done"
   content = train_and_evaluate(config, done)
-  assert apply.evaluate(small(**changes, mode="evaluate"), done)["metrics"] == content["metrics"]
+  assert (
+    reevaluate.reevaluate(small(**changes, mode="evaluate"), done)["metrics"] == content["metrics"]
+  )
   folder = tmp_path / "x"
   interrupted(monkeypatch, config, folder, content["seeds"][0]["steps"] // 2)
   assert_same(folder, train_and_evaluate(config, folder), done, content)
@@ -162,7 +164,7 @@ def test_a_finished_run_gives_its_results_without_training(undisturbed, monkeypa
 
 def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
   folder, config, content = undisturbed
-  again = apply.evaluate(small(epochs=2, mode="evaluate"), folder)
+  again = reevaluate.reevaluate(small(epochs=2, mode="evaluate"), folder)
   assert again["metrics"] == content["metrics"]
   assert json.loads((folder / "results.json").read_text()) == content
 
@@ -177,7 +179,7 @@ def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
     path.write_text("question\tcandidate\n" + "".join(f"{q}\t{c}\n" for q, c in pairs))
   else:
     path.write_text("".join(json.dumps({"question": q, "candidate": c}) + "\n" for q, c in pairs))
-  output = apply.predict(small(epochs=2, mode="predict", predict__input=str(path)), folder)
+  output = reevaluate.predict(small(epochs=2, mode="predict", predict__input=str(path)), folder)
   rows = [line.split("\t") for line in output.read_text().splitlines()]
   assert rows[0] == ["question_id", "question", "rank", "score", "candidate_id", "candidate"]
   run = trec_files.read_run(folder / "eval/test/run.trec")
@@ -201,7 +203,7 @@ def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkey
 
   monkeypatch.setattr(run, "read_best", damaged)
   with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):
-    apply.predict(
+    reevaluate.predict(
       small(
         epochs=2,
         mode="predict",

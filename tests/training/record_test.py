@@ -18,7 +18,7 @@ from as2jax.data import trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.record import Passage, Pool, Query
 from as2jax.evaluation import results
-from as2jax.inference import apply, export
+from as2jax.inference import export, reevaluate
 from as2jax.inference.run import Run
 from as2jax.runtime import version
 from as2jax.runtime.errors import InputError
@@ -195,10 +195,12 @@ def test_resuming_with_other_scores_of_teachers_is_refused(trained, tmp_path):
 
 def test_evaluating_the_own_splits_again_compares_their_data_alone(there):
   turn_labels(there, "dev")
-  again = apply.evaluate(config(there, mode="evaluate", evaluation__splits=("test",)), there / "x")
+  again = reevaluate.reevaluate(
+    config(there, mode="evaluate", evaluation__splits=("test",)), there / "x"
+  )
   assert again["identity"]["own"] and again["identity"]["changed"] == []
   with pytest.raises(InputError, match="the questions of 'dev'.*then(?s:.*)evaluation.data=FILE"):
-    apply.evaluate(config(there, mode="evaluate"), there / "x")
+    reevaluate.reevaluate(config(there, mode="evaluate"), there / "x")
 
 
 def test_other_data_under_the_runs_own_keys_are_refused_and_moved_files_are_not(there):
@@ -207,12 +209,12 @@ def test_other_data_under_the_runs_own_keys_are_refused_and_moved_files_are_not(
   shutil.copy(there / "test.jsonl", there / "moved.jsonl")
   only = {"mode": "evaluate", "evaluation__splits": ("test",)}
   moved = config(there, **only, data__test=str(there / "moved.jsonl"))
-  assert apply.evaluate(moved, there / "x")["identity"]["own"]
+  assert reevaluate.reevaluate(moved, there / "x")["identity"]["own"]
   other = config(there, **only, data__test=str(there / "dev.jsonl"))
   with pytest.raises(
     InputError, match=r"data.test: '.*test.jsonl' then, .* name them in evaluation"
   ):
-    apply.evaluate(other, there / "x")
+    reevaluate.reevaluate(other, there / "x")
   assert (there / "x/eval/test/run.trec").read_bytes() == before
 
 
@@ -231,7 +233,7 @@ def change_epsilon(folder):
 def test_every_use_compares_the_encoder(there, change, words):
   change(there)
   with pytest.raises(InputError, match=words):
-    apply.evaluate(config(there, mode="evaluate"), there / "x")
+    reevaluate.reevaluate(config(there, mode="evaluate"), there / "x")
   if change is swap_tokens:
     with pytest.raises(InputError, match=words):
       Run(there / "x").ranker()
@@ -255,10 +257,10 @@ def test_a_ranker_without_weights_is_its_training_data(there):
   with pytest.raises(InputError, match="the questions of 'training'"):
     Run(there / "idf").ranker()
   with pytest.raises(InputError, match="the questions of 'training'"):
-    apply.evaluate(lexical(there, mode="evaluate"), there / "idf")
+    reevaluate.reevaluate(lexical(there, mode="evaluate"), there / "idf")
   turn_labels(there, "test")
   with pytest.raises(InputError, match="the questions of 'test'"):
-    apply.evaluate(lexical(there, mode="evaluate"), there / "idf")
+    reevaluate.reevaluate(lexical(there, mode="evaluate"), there / "idf")
 
 
 def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
@@ -269,7 +271,7 @@ def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
   assert any(line.startswith("code ") and "ffffffffffff" in line for line in changed)
   assert any(line.startswith("as2jax ") and line.endswith("→ 9") for line in changed)
   assert caplog.text.count("goes on with other code or versions") == 1
-  again = apply.evaluate(config(there, mode="evaluate"), there / "x")
+  again = reevaluate.reevaluate(config(there, mode="evaluate"), there / "x")
   assert again["identity"]["changed"] == changed
 
 
@@ -300,11 +302,11 @@ def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
 def test_a_split_that_is_used_later_is_recorded_then(there):
   later = config(there, mode="evaluate", evaluation__splits=("train",))
   assert "train" not in record.read(there / "x")["data"]
-  apply.evaluate(later, there / "x")
+  reevaluate.reevaluate(later, there / "x")
   assert record.read(there / "x")["data"]["train"]["questions"] == SIZES["train"]
   turn_labels(there, "train")
   with pytest.raises(InputError, match="the questions of 'train'"):
-    apply.evaluate(later, there / "x")
+    reevaluate.reevaluate(later, there / "x")
 
 
 def test_pools_and_first_stage_rankings_count():

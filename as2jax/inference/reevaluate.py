@@ -26,7 +26,7 @@ DIGITS = 8  # of a digest in a folder's name
 SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an outcome
 
 
-def evaluate(config: Any, workdir: epath.PathLike) -> dict:
+def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
   """Evaluate the best checkpoint of a finished run again, on `evaluation.splits` of the config.
 
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays. Where
