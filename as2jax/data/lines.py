@@ -269,13 +269,3 @@ def text_field(name: str, record: Mapping[str, object], lines: Lines) -> str:
   if problem := text_problem(name, value):
     raise lines.error(problem)
   return "" if value is None else str(value)
-
-
-def label_field(record: Mapping[str, object], lines: Lines, what: str = "line") -> int:
-  """Return the label, 0 or 1, given as a number or as text."""
-  value = record.get("label")
-  if value is None or value == "":
-    raise lines.error(f"the field label is missing; every {what} needs a label, 0 or 1")
-  if isinstance(value, bool) or value not in (0, 1, "0", "1") or isinstance(value, float):
-    raise lines.error(f"label is {quoted(str(value))}; expected 0 or 1")
-  return int(value)

@@ -208,23 +208,12 @@ def often_asked(queries: Sequence[Query], least: int) -> tuple[Query, ...]:
   return tuple(query for query in queries if asked[query.answers[0]] >= least)
 
 
-def aligned(pool: Pool, *, any_gold: bool = False) -> tuple[Question, ...]:
-  """Each query as a question with its right passages as positive candidates, and no negatives.
-
-  Args:
-    any_gold: whether every right passage is a candidate; otherwise only the gold one.
-
-  """
+def aligned(pool: Pool) -> tuple[Question, ...]:
+  """Return each query as a question with its gold passage as the only candidate."""
   place = pool.place()
   questions = []
   for query in pool.queries:
-    answers = query.answers if any_gold else query.answers[:1]
-    passages = [pool.passages[place[answer]] for answer in answers]
-    questions.append(
-      Question(
-        query.id,
-        query.text,
-        tuple(Candidate(p.id, p.text, 1, p.previous, p.next, title=p.title) for p in passages),
-      )
-    )
+    gold = query.answers[0]
+    candidates = _candidates([pool.passages[place[gold]]], [gold])
+    questions.append(Question(query.id, query.text, candidates))
   return tuple(questions)

@@ -52,10 +52,10 @@ FORMS = {  # by the record's element
 AROUND = ("root", "xml", "OrgQuestion", "OrgQSubject", "OrgQBody", "OrgQClean")
 
 
-def read_semeval(
+def iterate_semeval(
   path: epath.PathLike, *, repeated: bool = False, skipped: list[int] | None = None
-) -> tuple[Question, ...]:
-  """Reads one file: the 2015 form, or that of 2016 and 2017 (full task, or subtask A alone).
+) -> Iterator[Question]:
+  """Yield the questions of one file: the 2015 form, or that of 2016 and 2017 (full task, or subtask A alone).
 
   A question's text is its subject, a space and its body (CETE's code), runs of white space as one
   space. `Good` comments are positive, all others negative. A 2015 comment without a body is its
@@ -71,13 +71,6 @@ def read_semeval(
     InputError: anything but such a file with its gold labels; names file and line.
 
   """
-  return tuple(iterate_semeval(path, repeated=repeated, skipped=skipped))
-
-
-def iterate_semeval(
-  path: epath.PathLike, *, repeated: bool = False, skipped: list[int] | None = None
-) -> Iterator[Question]:
-  """As `read_semeval`, one question at a time."""
   records = XmlRecords(path, FORMS, AROUND)
   skipped = [] if skipped is None else skipped
   first_line: dict[str, int] = {}  # of each question

@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.lines import ID, is_id, quoted, unpacked
+from as2jax.data.lines import ID, decoded, is_id, quoted, text_problem, unpacked
 from as2jax.data.readers.asnq import POSITIVE, Row, make_question, together
 from as2jax.data.record import Passage, Query, Question, make_query
 from as2jax.data.source import PoolCounts, Spec
@@ -104,38 +104,25 @@ def _json(path: epath.PathLike) -> Any:
   if len(content) == LARGEST:
     raise InputError(f"{path} holds {LARGEST >> 20} MiB or more; this is no file of SQuAD's form")
   try:
-    return json.loads(content.decode("utf-8-sig"))
-  except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
+    return json.loads(decoded(content, path))
+  except (json.JSONDecodeError, RecursionError) as error:
+    line, what = getattr(error, "lineno", 1), getattr(error, "msg", "it is nested too deeply")
     raise InputError(
-      f"{path}:{line}: byte 0x{content[error.start]:02x} at position {error.start + 1} of the file "
-      "is not UTF-8; convert the file to UTF-8"
+      f"{path}:{line}: not JSON ({what}); it may be cut off or another file; get it again"
     ) from error
-  except json.JSONDecodeError as error:
-    raise InputError(
-      f"{path}:{error.lineno}: not JSON at column {error.colno} ({error.msg}); it may be cut off "
-      "or another file; get it again"
-    ) from error
-  except RecursionError as error:
-    raise InputError(f"{path}:1: JSON nested too deeply for SQuAD; get the file again") from error
 
 
 def _field(record: Any, name: str, kind: type, where: str) -> Any:
-  """A field of a JSON object, of the right kind."""
+  """Return a field of a JSON object, of the right kind."""
   if not isinstance(record, Mapping):
     raise InputError(f"{where}: {quoted(json.dumps(record))} is no JSON object; SQuAD 1.1 has one")
   value = record.get(name)
-  if not isinstance(value, kind) or isinstance(value, bool):
+  if type(value) is not kind:
     what = "is missing" if name not in record else f"is {quoted(json.dumps(value))}"
     expected = {list: "a list", str: "a text", int: "a whole number"}[kind]
     raise InputError(f"{where}: the field {name} {what}; expected {expected}, as in SQuAD 1.1")
-  if kind is str:
-    try:
-      value.encode()
-    except UnicodeEncodeError as error:
-      raise InputError(
-        f"{where}: the field {name} holds half a surrogate pair; remove it"
-      ) from error
+  if kind is str and (problem := text_problem(name, value)):
+    raise InputError(f"{where}: {problem}")
   return value
 
 

@@ -36,8 +36,8 @@ class Block:
     return " ".join(self.lines[0].split()) if self.lines else ""
 
 
-def read_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> tuple[Question, ...]:
-  """Reads a file of the jacana release: TRAIN, TRAIN-ALL, DEV or TEST.
+def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
+  """Yield the questions of a file of the jacana release: TRAIN, TRAIN-ALL, DEV or TEST.
 
   It looks like XML and is none: `&` and `<` stand for themselves. A block holds one line of tokens
   (tab-separated, in the Penn Treebank's spelling: see the rule `ptb`) and below it as many lines of
@@ -56,11 +56,6 @@ def read_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> tu
     InputError: anything but such a file; names file and line.
 
   """
-  return tuple(iterate_trecqa(path, skipped=skipped))
-
-
-def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
-  """As `read_trecqa`, one question at a time."""
   lines = Lines(path)
   skipped = [] if skipped is None else skipped
   first_line: dict[str, int] = {}  # of each question

@@ -27,7 +27,7 @@ _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 BLOCK = 5  # rows: one positive, four negatives
 
 
-def read_yahoo(path: epath.PathLike) -> tuple[Question, ...]:
+def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
   """Reads (question, answer, label) rows, tab-separated, with or without a header line.
 
   Each five rows are a question: its best answer (label 1) and four negatives (0), in any order.
@@ -37,11 +37,6 @@ def read_yahoo(path: epath.PathLike) -> tuple[Question, ...]:
     InputError: anything else, also a last block of fewer rows; names file, line and value.
 
   """
-  return tuple(iterate_yahoo(path))
-
-
-def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
-  """As `read_yahoo`, one question at a time: memory does not grow with the file."""
   lines = Lines(path)
   block: list[tuple[str, str, int]] = []
   number = 0
@@ -95,7 +90,7 @@ def _question(block: list[tuple[str, str, int]], question_id: str, lines: Lines)
 
 
 def write_yahoo(path: epath.PathLike, questions: Iterable[Question]) -> None:
-  """Writes what `read_yahoo` reads, the whole file or none; texts hold no tab and no line break."""
+  """Writes what the reader reads, the whole file or none; texts hold no tab and no line break."""
   rows = ["\t".join(COLUMNS)]
   for question in questions:
     rows += [f"{question.text}\t{c.text}\t{c.label}" for c in question.candidates]

@@ -11,9 +11,14 @@ from synthetic_spec import count
 
 from as2jax.data import source as files_on_disk
 from as2jax.data.readers import semeval
-from as2jax.data.readers.semeval import SKIP, read_semeval
+from as2jax.data.readers.semeval import SKIP, iterate_semeval
 from as2jax.data.source import Counts
 from as2jax.runtime.errors import InputError
+
+
+def read_semeval(*arguments, **options):
+  return tuple(iterate_semeval(*arguments, **options))
+
 
 FORUM = """<root>
 

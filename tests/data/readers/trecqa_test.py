@@ -22,9 +22,12 @@ from as2jax.data.readers.trecqa import (
   TRECQA_JSON,
   iterate_trecqa,
   read_tanda_json,
-  read_trecqa,
 )
 from as2jax.runtime.errors import InputError
+
+
+def read_trecqa(*arguments, **options):
+  return tuple(iterate_trecqa(*arguments, **options))
 
 
 def block(kind: str, *lines: str) -> tuple[str, ...]:

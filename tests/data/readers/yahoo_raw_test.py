@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.commands import app
-from as2jax.data.readers.yahoo import Pair, build, iterate_raw, read_yahoo
+from as2jax.data.readers.yahoo import Pair, build, iterate_raw, iterate_yahoo
 from as2jax.runtime.errors import InputError
+
+
+def read_yahoo(*arguments, **options):
+  return tuple(iterate_yahoo(*arguments, **options))
+
 
 DOCUMENT = """<vespaadd><document type="wisdom">
 <uri>{0}</uri>

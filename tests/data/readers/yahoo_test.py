@@ -5,8 +5,12 @@ from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.readers.yahoo import BLOCK, SPECS, read_yahoo, write_yahoo
+from as2jax.data.readers.yahoo import BLOCK, SPECS, iterate_yahoo, write_yahoo
 from as2jax.runtime.errors import InputError
+
+
+def read_yahoo(*arguments, **options):
+  return tuple(iterate_yahoo(*arguments, **options))
 
 
 def rows(question: str, at: int = 0) -> list[str]:
