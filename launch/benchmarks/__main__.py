@@ -45,15 +45,13 @@ ROWS = {
   "rank10": ("rank", "`rank` of ten candidates, warm", "ms"),
   "serve": ("serve", "the service, eight clients, ten candidates", "requests/s"),
   "start": ("start", "second start of `train` on a large file, to its first step", "s"),
-  "bert-base:triplet": ("gpu", "training, triplets, BERT-base, bfloat16", "triplets/s"),
-  "modernbert-base:score": ("gpu", "scoring, ModernBERT-base, bfloat16", "pairs/s"),
-  "ettin-17m:score": ("gpu", "scoring, ettin-17m, bfloat16", "pairs/s"),
-  "bert-base:crossencoder": ("gpu", "training, cross-encoder, BERT-base, bfloat16", "pairs/s"),
-  "minilm:triplet": ("gpu", "training, triplets, MiniLM, bfloat16", "triplets/s"),
-  "minilm:encode": ("gpu", "encoding, MiniLM, bfloat16", "sentences/s"),
-  "modernbert-base:triplet": ("gpu", "training, triplets, ModernBERT-base, bfloat16", "triplets/s"),
-  "bert-base:encode": ("gpu", "encoding, BERT-base, bfloat16", "sentences/s"),
 }
+# The systems of an accelerator by SHAPE:SYSTEM, see `gpu`; the first ones matter most.
+GPU = (
+  "bert-base:triplet modernbert-base:score ettin-17m:score bert-base:crossencoder minilm:triplet "
+)
+GPU += "minilm:encode modernbert-base:triplet bert-base:encode"
+ROWS |= {case: ("gpu", f"{case}, bfloat16", "examples/s") for case in GPU.split()}
 KINDS = tuple(dict.fromkeys(kind for kind, *_ in ROWS.values()))
 
 
@@ -218,20 +216,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   return flags
 
 
-def sides_of(row: str, flags: argparse.Namespace) -> dict[str, dict[str, Any]]:
-  """Measure a row."""
-  kind, _, unit = ROWS[row]
-  if kind in ("train", "encode", "gpu"):
-    return compare_steps(row, flags)
-  if kind == "start":
-    from launch.benchmarks import start
-
-    return {"as2jax": start.run(flags.pairs)}
-  from launch.benchmarks import ranking
-
-  return ranking.run(row, flags, measure, unit)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
   """Measure, print and keep the rows of a kind."""
   flags = parse(argv)
@@ -247,7 +231,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         continue
       print(f"== {row} on {machine.processor()}", flush=True)
       others = machine.Others()
-      sides = sides_of(row, flags)
+      if flags.kind == "start":
+        from launch.benchmarks import start
+
+        sides = {"as2jax": start.run(flags.pairs)}
+      elif flags.kind in ("rank", "score", "serve"):
+        from launch.benchmarks import ranking
+
+        sides = ranking.run(row, flags, measure, ROWS[row][2])
+      else:
+        sides = compare_steps(row, flags)
       busy = others.busy()
       print(json.dumps(sides, indent=2) + ("\nBUSY: take no ratio from this run" if busy else ""))
       if flags.record:
