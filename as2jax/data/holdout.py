@@ -17,7 +17,7 @@ NAME = "heldout"  # of the split
 
 
 def selection_split(section: Mapping[str, Any]) -> str:
-  """The split by which a run of the config's section `data` is selected."""
+  """Return the split by which a run of the config's section `data` is selected."""
   return NAME if section["holdout"] else "dev"
 
 

@@ -162,7 +162,7 @@ def require(dataset: Dataset, splits: Iterable[str]) -> None:
 
 
 def reported(config: Any, dataset: Dataset) -> Any:
-  """The config with those of `evaluation.splits` that the data set has; the others are logged.
+  """Return the config with those of `evaluation.splits` that the data set has; the others are logged.
 
   A run that trains on data without any of them reports the split that selects.
 

@@ -19,19 +19,19 @@ _CONTEXT = ("previous", "next", "title")
 
 
 def candidate_id(text: str) -> str:
-  """The id of a mined candidate, the same in every file."""
+  """Return the id of a mined candidate, the same in every file."""
   return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def line(question: Question, candidate: Candidate, **provenance: Any) -> str:
-  """One line of the file: a question, a negative for it, and what the miner says of it."""
+  """Return one line of the file: a question, a negative for it, and what the miner says of it."""
   row = dict(zip(_TEXTS, (question.id, question.text, candidate.text), strict=True))
   row |= {name: value for name in _CONTEXT if (value := getattr(candidate, name))}
   return json.dumps({**row, "label": 0, **provenance}, ensure_ascii=False) + "\n"
 
 
 def file(folder: epath.PathLike) -> epath.Path:
-  """The file of the negatives in a folder.
+  """Return the file of the negatives in a folder.
 
   Raises:
     InputError: the folder holds none, or mining was not finished.
@@ -47,7 +47,7 @@ def file(folder: epath.PathLike) -> epath.Path:
 
 
 def card(folder: epath.PathLike) -> dict[str, Any]:
-  """How the negatives of a folder were mined; InputError as `file`."""
+  """Say how the negatives of a folder were mined; InputError as `file`."""
   path = file(folder).parent / CARD
   content = read_json(path)
   if not isinstance(content, dict):
@@ -56,7 +56,7 @@ def card(folder: epath.PathLike) -> dict[str, Any]:
 
 
 def described(folders: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-  """How the negatives of each folder were mined; None of a folder that is no longer here."""
+  """Say how the negatives of each folder were mined; None of a folder that is no longer here."""
   there = lambda folder: (epath.Path(folder).expanduser() / CARD).exists()
   return {str(folder): card(folder) if there(folder) else None for folder in folders}
 
@@ -64,7 +64,7 @@ def described(folders: Iterable[str]) -> dict[str, dict[str, Any] | None]:
 def added(
   questions: Sequence[Question], folders: Iterable[str], *, held_out: Sequence[Question] = ()
 ) -> tuple[Question, ...]:
-  """The training questions with the negatives of some folders behind their own candidates.
+  """Return the training questions with the negatives of some folders behind their own candidates.
 
   A text that is a candidate already is not added again.
 

@@ -42,12 +42,12 @@ class Question:
 
   @property
   def positives(self) -> tuple[int, ...]:
-    """Positions of the candidates with label 1."""
+    """Return positions of the candidates with label 1."""
     return tuple(i for i, c in enumerate(self.candidates) if c.label == 1)
 
   @property
   def negatives(self) -> tuple[int, ...]:
-    """Positions of the candidates with label 0."""
+    """Return positions of the candidates with label 0."""
     return tuple(i for i, c in enumerate(self.candidates) if c.label == 0)
 
 
@@ -109,13 +109,13 @@ class Pool:
 
 
 def make_query(id: str, text: str, votes: Mapping[str, int]) -> Query:
-  """A query from votes by passage id, in the order in which the passages were first named."""
+  """Return a query from votes by passage id, in the order in which the passages were first named."""
   ranked = sorted(votes, key=lambda answer: -votes[answer])  # stable: ties by first named
   return Query(id, text, tuple(ranked), tuple(votes[answer] for answer in ranked))
 
 
 def label_of(labels: Mapping[str, set[int]], text: str) -> int:
-  """The label of a context sentence, from those of the candidates by text; else `UNKNOWN`."""
+  """Return the label of a context sentence, from those of the candidates by text; else `UNKNOWN`."""
   values = labels.get(text, ())
   return next(iter(values)) if len(values) == 1 else UNKNOWN
 

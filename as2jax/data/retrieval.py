@@ -74,7 +74,7 @@ def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
 
 
 def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:
-  """The data set with other splits and with pools."""
+  """Return the data set with other splits and with pools."""
   return Retrieval(
     dataset.name,
     splits,
@@ -90,7 +90,7 @@ def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:
 
 
 def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
-  """All candidates as a pool; `merge`: one query a question text.
+  """Return all candidates as a pool; `merge`: one query a question text.
 
   A passage's id is those of its first question and candidate, joined by a colon.
 
@@ -130,7 +130,7 @@ def _check(negatives: str) -> None:
 
 
 def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
-  """Each query with its gold passage (label 1) and, as negatives, the rest of its paragraph.
+  """Return each query with its gold passage (label 1) and, as negatives, the rest of its paragraph.
 
   Passages that another annotator chose, or with the text of a right one, are left out; with `every`
   those that were chosen are right candidates, too. Candidates are in the order of the paragraph.
@@ -151,7 +151,7 @@ def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
 
 
 def with_candidates(pool: Pool, candidates: Iterable[Iterable[int]]) -> tuple[Question, ...]:
-  """Each query with the passages at given positions of the pool; right ones (any) are positive."""
+  """Return each query with the passages at given positions of the pool; right ones (any) are positive."""
   questions = []
   for query, chosen in zip(pool.queries, candidates, strict=True):
     its = [pool.passages[i] for i in chosen]
@@ -160,7 +160,7 @@ def with_candidates(pool: Pool, candidates: Iterable[Iterable[int]]) -> tuple[Qu
 
 
 def ruled(pool: Pool, names: Sequence[str]) -> Pool:
-  """The pool with text rules applied to passages and queries (`normalise.apply`)."""
+  """Return the pool with text rules applied to passages and queries (`normalise.apply`)."""
   if not names:
     return pool
   asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)
@@ -177,14 +177,14 @@ def ruled(pool: Pool, names: Sequence[str]) -> Pool:
 
 
 def _candidates(passages: Iterable[Passage], right: Collection[str]) -> tuple[Candidate, ...]:
-  """The passages as candidates, of which those with ids in `right` are positive."""
+  """Return the passages as candidates, of which those with ids in `right` are positive."""
   return tuple(
     Candidate(p.id, p.text, int(p.id in right), p.previous, p.next, title=p.title) for p in passages
   )
 
 
 def one_per_text(queries: Sequence[Query]) -> tuple[Query, ...]:
-  """One query for each distinct question text: the form of Cross-VAE (SPEC.md 5).
+  """Return one query for each distinct question text: the form of Cross-VAE (SPEC.md 5).
 
   The votes of questions with one text are added up; `answers[0]` is the gold sentence (most
   annotators, ties by first named), all of `answers` are what `any gold` accepts. The id is that of
@@ -203,7 +203,7 @@ def one_per_text(queries: Sequence[Query]) -> tuple[Query, ...]:
 
 
 def often_asked(queries: Sequence[Query], least: int) -> tuple[Query, ...]:
-  """The queries whose gold passage (`answers[0]`) has at least `least` queries (paper: 8)."""
+  """Return the queries whose gold passage (`answers[0]`) has at least `least` queries (paper: 8)."""
   asked = Counter(query.answers[0] for query in queries)
   return tuple(query for query in queries if asked[query.answers[0]] >= least)
 

@@ -90,13 +90,6 @@ def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
   assert not list((tmp_path / "downloads").iterdir())
 
 
-def test_a_wrong_address(tmp_path, serve):
-  with pytest.raises(InputError, match="404"):
-    files_of(tmp_path, url=serve(b"") + "-elsewhere")
-  with pytest.raises(InputError, match="the download failed"):
-    files_of(tmp_path, url="no address")
-
-
 def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
   monkeypatch.setattr(download, "SILENCE", 0.2)
   with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
@@ -183,20 +176,6 @@ def test_only_official_content_is_kept(tmp_path, serve):
   spec = dataclasses.replace(SPEC, sha256=sha256)
   contents = files_of(tmp_path, url=url, sha256=sha256).contents(spec)
   assert contents == {"train": "official", "test": "official"}
-
-
-def encrypted() -> bytes:
-  data = bytearray(zipped())
-  for mark, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-    place = -1
-    while (place := data.find(mark, place + 1)) >= 0:
-      data[place + at] |= 1
-  return bytes(data)
-
-
-def test_an_encrypted_archive_is_one_error(tmp_path, serve):
-  with pytest.raises(InputError, match="the archive is malformed: .*encrypted"):
-    files_of(tmp_path, url=serve(encrypted()))
 
 
 def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):

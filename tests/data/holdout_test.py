@@ -68,21 +68,6 @@ def test_the_split_of_a_data_set_is_taken_from_train():
   assert card["splits"]["heldout"]["question_filters"]["all"]["questions"] == len(held)
 
 
-def test_files_without_facts_have_them_of_the_source():
-  data = Dataset(
-    "files",
-    {"train": QUESTIONS, "dev": QUESTIONS[:3]},
-    "answerable",
-    "here",
-    {"train": "aa", "dev": "bb"},
-  )
-  card = data_card(holdout.hold_out(data, 0.1))
-  assert {
-    name: its["question_filters"]["clean"]["questions"] for name, its in card["splits"].items()
-  } == {"train": 50, "dev": 1, "heldout": 5}
-  assert card["overlap"] == {"train+dev": 3}
-
-
 @pytest.mark.parametrize(
   "questions, part, message",
   [

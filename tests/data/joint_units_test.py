@@ -8,7 +8,6 @@ from tokenise_test import letters
 
 from as2jax.data.text.input_templates import truncate
 from as2jax.data.text.tokenise import build_units
-from as2jax.runtime.errors import InputError
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
@@ -54,19 +53,3 @@ def test_joint_parts_are_cut_to_one_level(lengths, room):
     short = cut[cut < whole]
     if len(short):  # those that lost are equal but for the rest of a division, and none is longer
       assert short.max() - short.min() <= 1 and cut.max() <= short.min() + 1
-
-
-def test_joint_units_fill_the_limit_whatever_their_number_of_candidates():
-  units = [("ab", *("cdef" * 5,) * n) for n in (1, 2, 3)]
-  table = build_units(units, letters(), template="joint", max_length=16)
-  assert table.lengths.tolist() == [16, 16, 16]
-  assert table.lost_by_role[0] == 0 and table.lost_by_role[1] == 20 * 6 - (11 + 10 + 9)
-  with pytest.raises(InputError, match="4 special tokens|5 special tokens"):
-    build_units(units, letters(), template="joint", max_length=8)
-  with pytest.raises(InputError, match="the candidate is empty, beside"):
-    build_units([("ab", "c", " ")], letters(), template="joint", max_length=16)
-  with pytest.raises(ValueError, match="not a tuple of question, candidate"):
-    build_units([("ab",)], letters(), template="joint", max_length=16)
-  many = [("a", *"b" * 200)]
-  with pytest.raises(InputError, match="200 candidates in one unit are too many"):
-    build_units(many, letters(), template="joint", max_length=4000)

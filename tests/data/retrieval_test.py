@@ -111,18 +111,6 @@ def section(**values):
   return data
 
 
-def test_the_sample_as_a_pool():
-  actual = load.load(section(name="sample"), "retrieve")
-  test = actual.pools["test"]
-  texts = {q.text for q in actual.splits["test"]}
-  assert len(texts) == len(test.queries) == len(actual.splits["test"]) > 0
-  assert all(len(q.positives) == len(q.candidates) == 1 for q in actual.splits["train"])
-  whole = load.load(section(name="sample", negatives="paragraph"), "retrieve")
-  assert any(q.negatives for q in whole.splits["train"])
-  with pytest.raises(InputError, match="data.negatives = 'many'"):
-    load.load(section(name="sample", negatives="many"), "retrieve")
-
-
 def test_mined_negatives_stay_beside_the_positives_of_a_reranking_data_set(tmp_path):
   load_train = lambda **values: load.load(
     section(name="sample", rules=("lowercase",), **values), "retrieve"

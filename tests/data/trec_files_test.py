@@ -1,4 +1,3 @@
-import errno
 import gzip
 
 import numpy as np
@@ -194,22 +193,6 @@ def test_other_tools_files_are_read(tmp_path):
     trec_files.read_run(packed)
   with pytest.raises(InputError, match="missing does not exist"):
     trec_files.read_run(tmp_path / "missing")
-
-
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
-  path = epath.Path(tmp_path) / "run"
-
-  def half(self, content):
-    with open(self, "w") as file:
-      file.write(content[: len(content) // 2])
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-  trec_files.write_run(path, ["q"], [["a"]], [[1.0]], "tag")
-  before = path.read_text()
-  monkeypatch.setattr(type(path), "write_text", half)
-  with pytest.raises(InputError, match="run: cannot be written .No space left on device"):
-    trec_files.write_run(path, ["q"], [["a"]], [[2.0]], "tag")
-  assert list(tmp_path.iterdir()) == [path] and path.read_text() == before
 
 
 def test_an_unwritable_place_is_an_input_error(tmp_path):

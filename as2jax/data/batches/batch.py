@@ -110,7 +110,7 @@ class Batch:
 
   @property
   def inputs(self) -> dict[str, Array]:
-    """All inputs by name; `InputError` for a name that the batch does not have."""
+    """Return all inputs by name; `InputError` for a name that the batch does not have."""
     parts = (self.tokens, self.units, self.examples, *(() if self.words is None else (self.words,)))
     return _Inputs({name: values for part in parts for name, values in part.inputs.items()})
 

@@ -53,7 +53,7 @@ class Steps(Sequence[Step]):
 
   @property
   def count(self) -> int:
-    """Number of shards with content."""
+    """Return number of shards with content."""
     return len(self.rows)
 
   @property
@@ -65,7 +65,7 @@ class Steps(Sequence[Step]):
     return -(-self.count // self.per_step)
 
   def shard(self, number: int) -> Shard | None:
-    """A shard by its number in the epoch; None beyond the last."""
+    """Return a shard by its number in the epoch; None beyond the last."""
     if number >= self.count:
       return None
     examples = slice(*self._example_ends[number : number + 2])
@@ -83,7 +83,7 @@ class Steps(Sequence[Step]):
   @overload
   def __getitem__(self, index: slice) -> Sequence[Step]: ...
   def __getitem__(self, index):
-    """One step, or several as a list."""
+    """Return one step, or several as a list."""
     if isinstance(index, slice):
       return [self[i] for i in range(*index.indices(len(self)))]
     if not -len(self) <= index < len(self):
@@ -104,7 +104,7 @@ class Steps(Sequence[Step]):
     return combine.reduceat(values, np.arange(0, self.count, self.per_step))
 
   def examples_of_shards(self) -> np.ndarray:
-    """Number of examples of each shard, `[count]`."""
+    """Return number of examples of each shard, `[count]`."""
     return np.diff(self._example_ends)
 
   def of_units(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
@@ -178,7 +178,7 @@ class Batcher:
   inputs: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
-    """The epoch's steps: a pure function of (seed, epoch, token lengths)."""
+    """Return the epoch's steps: a pure function of (seed, epoch, token lengths)."""
     steps = Steps(self.sampler.epoch(blocks, seed, epoch), self.shards, self.accumulate)
     rows = [_bucket(self.rows, int(r)) for r in steps.by_step(steps.rows, np.maximum)]
     lengths = np.full(len(steps), self.row_lengths[-1])
@@ -194,12 +194,12 @@ class Batcher:
     return 1 - int(real.sum()) / max(int(total.sum()), 1)
 
   def padding_by_step(self, plan: Plan) -> np.ndarray:
-    """The same of each step, float64 `[steps]`."""
+    """Return the same of each step, float64 `[steps]`."""
     real, total = self._positions(plan)
     return 1 - real / np.maximum(total, 1)
 
   def _positions(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of each step, and the token positions it is computed in: int64 `[steps]`."""
+    """Return the tokens of each step, and the token positions it is computed in: int64 `[steps]`."""
     tokens = plan.steps.of_units(self.sampler.lengths.astype(np.int64), np.add)
     rows = plan.rows.astype(np.int64) * plan.row_length
     return plan.steps.by_step(tokens, np.add), rows * self.shards * self.accumulate
@@ -270,7 +270,7 @@ class Batcher:
   def _placed(
     self, level: Level, rows: np.ndarray, place: Callable[[np.ndarray], np.ndarray]
   ) -> dict[str, np.ndarray]:
-    """The chosen `rows` of each column of a level, put into the shape of a shard by `place`."""
+    """Return the chosen `rows` of each column of a level, put into the shape of a shard by `place`."""
     return {
       name: place(np.asarray(column.values[rows]))
       for name, column in self.inputs.items()

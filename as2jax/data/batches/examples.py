@@ -48,7 +48,7 @@ class Interner:
     return self.number.setdefault(key, len(self.number))
 
   def keys(self) -> list:
-    """The keys in the order of their numbers."""
+    """Return the keys in the order of their numbers."""
     return list(self.number)
 
 
@@ -63,19 +63,19 @@ class Sentences:
     self._number = Interner()
 
   def question(self, text: str) -> int:
-    """The number of a question."""
+    """Return the number of a question."""
     return self._number((True, text))
 
   def candidate(self, text: str) -> int:
-    """The number of a candidate."""
+    """Return the number of a candidate."""
     return self._number((False, text))
 
   def units(self) -> list[tuple[str]]:
-    """The texts in the order of their numbers, as units of one part."""
+    """Return the texts in the order of their numbers, as units of one part."""
     return [(text,) for _, text in self._number.keys()]
 
   def asked(self) -> np.ndarray:
-    """Whether each is a question."""
+    """Tell whether each is a question."""
     return np.asarray([asked for asked, _ in self._number.keys()], bool)
 
 
@@ -151,7 +151,7 @@ def joint(
   first_stage_ranking: Sequence[np.ndarray],
   judged: bool = True,
 ) -> tuple[list, ExampleTable]:
-  """Each question with the best `size` candidates of another ranker as one joined sequence.
+  """Return each question with the best `size` candidates of another ranker as one joined sequence.
 
   A question without candidates is no example; `judged` leaves out those without any judged
   candidate among them, too.
@@ -197,7 +197,7 @@ def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
 
 
 def sentence_pairs(questions: Sequence[Question]) -> tuple[Sentences, np.ndarray]:
-  """The sentences of `sentences`, and (question, candidate) of every candidate, `[pairs, 2]`."""
+  """Return the sentences of `sentences`, and (question, candidate) of every candidate, `[pairs, 2]`."""
   number, rows = Sentences(), []
   for question in questions:
     anchor = number.question(question.text)

@@ -46,7 +46,7 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def pack_alike(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """What `pack` gives for each of several sets of equally many units, all sets at once.
+  """Say what `pack` gives for each of several sets of equally many units, all sets at once.
 
   Args:
     lengths: tokens of each unit of each set, `[sets, n]`, each between 1 and `row_length`.
@@ -77,7 +77,7 @@ def pack_alike(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.nda
 
 
 def one_a_row(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, int]:
-  """The unpacked case of `pack`: every unit has a row of its own."""
+  """Return the unpacked case of `pack`: every unit has a row of its own."""
   if len(lengths) and int(np.max(lengths)) > row_length:
     raise ValueError(f"a unit has {int(np.max(lengths))} tokens; a row holds {row_length}")
   return np.arange(len(lengths), dtype=np.int32), np.zeros(len(lengths), np.int32), len(lengths)
@@ -116,7 +116,7 @@ class Shard:
 
 
 def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) -> list[np.ndarray]:
-  """The examples of each question; a question too large for a shard is cut into several blocks.
+  """Return the examples of each question; a question too large for a shard is cut into several blocks.
 
   Every example lies in exactly one block. Blocks are made once: they do not depend on the epoch.
   """
@@ -137,7 +137,7 @@ def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) ->
 def beside_those_who_share(
   blocks: Sequence[np.ndarray], members: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """A random order of the blocks in which those that have units in common tend to be neighbours.
+  """Return a random order of the blocks in which those that have units in common tend to be neighbours.
 
   Of the units that several blocks hold, each block is filed under the one that a random ranking of
   all units has first (MinHash, Broder 1997): blocks that share all such units always meet, others with
@@ -230,7 +230,7 @@ class _OpenShard:
     return examples
 
   def close(self) -> Shard | None:
-    """The finished shard, or None where its units do not pack into its rows."""
+    """Return the finished shard, or None where its units do not pack into its rows."""
     units = np.fromiter(self.units, np.int32, len(self.units))
     row, start, rows = _place(self.lengths[units], self.limits)
     if rows > self.limits.rows:
@@ -303,7 +303,7 @@ def _too_large(
 def _several(
   examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
 ) -> list[Shard]:
-  """The full shards that these examples fill in their order, up to the first that does not fit."""
+  """Return the full shards that these examples fill in their order, up to the first that does not fit."""
   count = len(examples) // limits.examples
   if count < 2 or members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
     whole = _at_once(examples[: limits.examples], members, lengths, limits)
@@ -325,7 +325,7 @@ def _several(
 def _at_once(
   examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
 ) -> Shard | None:
-  """The shard of just these examples where all of them fit, which `fill` would fill one by one."""
+  """Return the shard of just these examples where all of them fit, which `fill` would fill one by one."""
   units = np.fromiter(dict.fromkeys(members[examples].ravel().tolist()), np.int32)
   if members.shape[1] > 1:
     units = units[units >= 0]
@@ -360,7 +360,7 @@ class Sampler:
   limits: Limits
 
   def blocks(self) -> Sequence[np.ndarray]:
-    """The numbers of the examples, in blocks that stay together in every order of an epoch."""
+    """Return the numbers of the examples, in blocks that stay together in every order of an epoch."""
     if self.name in WHOLE_QUESTIONS:
       return question_blocks(self.table, self.lengths, self.limits)
     if self.name in (*TRAINING, "ordered", "by_length"):
@@ -370,7 +370,7 @@ class Sampler:
     )
 
   def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Shard]:
-    """The shards of one epoch, in order and one at a time: every example exactly once."""
+    """Return the shards of one epoch, in order and one at a time: every example exactly once."""
     order = np.arange(len(blocks))
     if self.name == "by_length":
       order = np.argsort(self.lengths[self.table.members].max(axis=1), kind="stable")

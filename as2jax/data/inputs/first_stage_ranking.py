@@ -60,7 +60,7 @@ class FirstStageRanking(Input):
     return FirstStageRanking(ranking)
 
   def for_layout(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """The positions of each question's candidates, best first.
+    """Return the positions of each question's candidates, best first.
 
     Raises:
       InputError: no ranking of these questions was read.
@@ -108,7 +108,7 @@ class Ranking:
     self._orders[question] = order
 
   def order(self, question: Question) -> np.ndarray:
-    """Positions of the question's candidates, best first."""
+    """Return the positions of the question's candidates, best first."""
     if not question.candidates:
       return np.empty(0, np.int64)
     if question not in self._orders:
@@ -123,7 +123,7 @@ class OrderGiven(Ranking):
   """Every question's candidates in the order in which the data have them."""
 
   def order(self, question: Question) -> np.ndarray:
-    """All positions, ascending."""
+    """Return all positions, ascending."""
     return np.arange(len(question.candidates))
 
 
@@ -149,7 +149,7 @@ def _order(
 
 
 def load(source: str, splits: Mapping[str, Sequence[Question]], names: Iterable[str]) -> Ranking:
-  """The ranking of some splits.
+  """Return the ranking of some splits.
 
   Args:
     source: a run's folder, whose `eval/<split>/run.trec` is read, or the path of such a file, with
@@ -191,7 +191,7 @@ def trained_on(ranking: Ranking, source: str, questions: Iterable[Question], siz
 
 
 def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Path:
-  """The run file of a split; InputError where there is none, or one a seed.
+  """Return the run file of a split; InputError where there is none, or one a seed.
 
   Questions held out of train are in that of train, unless the ranker held out the same. `key` of the
   config has named it.

@@ -79,12 +79,12 @@ class Input:
   training_only: ClassVar[bool] = False
 
   def bind(self, resources: Resources) -> "Input":
-    """The input with what it needs of a run; called once, before `columns`."""
+    """Return the input with what it needs of a run; called once, before `columns`."""
     del resources
     return self
 
   def fit(self, questions: Sequence[Question]) -> Any:
-    """What is counted or learnt in the training questions, as JSON data; None where nothing is.
+    """Say what is counted or learnt in the training questions, as JSON data; None where nothing is.
 
     A run keeps it in its folder, and gives it to `columns` in training and in ranking.
 
@@ -96,11 +96,11 @@ class Input:
     del questions
 
   def for_layout(self, questions: Sequence[Question]) -> Any:
-    """What a layout function that has a parameter of this input's name is given."""
+    """Say what a layout function that has a parameter of this input's name is given."""
     raise NotImplementedError(f"no layout can read the input {self.name!r}")
 
   def retokenise(self, units: UnitTable) -> UnitTable:
-    """The table that batches are cut from, where its tokens are not those of the tokeniser."""
+    """Return the table that batches are cut from, where its tokens are not those of the tokeniser."""
     return units
 
   def columns(
@@ -127,13 +127,13 @@ class Input:
     raise NotImplementedError(f"{type(self).__name__} defines no spec()")
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
-    """What `results.json` says of this input in the training data, ready for JSON."""
+    """Say what `results.json` says of this input in the training data, ready for JSON."""
     del column, units
     return {}
 
 
 def declared(*modules: Any) -> tuple[Input, ...]:
-  """The inputs of modules, in order; an encoder that reads token ids alone declares none.
+  """Return the inputs of modules, in order; an encoder that reads token ids alone declares none.
 
   Raises:
     InputError: two of them have the same name.
@@ -154,7 +154,7 @@ MAX_BYTES = 2 << 30  # of one of them: tens of millions of words with their coun
 def recall(
   entry: Input, workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
 ) -> Any:
-  """What the run in `workdir` has fitted for an input; where it is new, fitted now and written there.
+  """Say what the run in `workdir` has fitted for an input; where it is new, fitted now and written there.
 
   Args:
     entry: the input.
@@ -202,7 +202,7 @@ def save(values: Any, source: str, path: epath.PathLike) -> None:
 
 
 def load(path: epath.PathLike) -> Any:
-  """The values that `save` wrote.
+  """Return the values that `save` wrote.
 
   Raises:
     InputError: the file is absent, cannot be read, or was changed.
@@ -223,5 +223,5 @@ def load(path: epath.PathLike) -> Any:
 
 
 def digest(values: Any) -> str:
-  """SHA-256 (hex) of what an input has fitted."""
+  """Return the SHA-256 (hex) of what an input has fitted."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

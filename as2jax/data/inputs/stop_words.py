@@ -49,11 +49,11 @@ class StopWords(Input):
     return (~keep).astype(np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
-    """One float32 a word."""
+    """Return one float32 a word."""
     return (), np.float32
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
-    """What the model's limits cost: `words_beyond`."""
+    """Say what the model's limits cost: `words_beyond`."""
     return {"words_left_out": self._beyond(units, column.values == 0)}
 
   def _beyond(self, units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
@@ -66,7 +66,7 @@ class StopWords(Input):
 
 
 def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
-  """Whether each word of a table is to be kept; see `StopWords`."""
+  """Tell whether each word of a table is to be kept; see `StopWords`."""
   if not len(units.word_form):
     return np.empty(0, bool)
   keep = np.asarray([is_kept(form) for form in units.forms])[units.word_form]
@@ -76,7 +76,7 @@ def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
 
 
 def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
-  """The most words, and the most kept words, that a text of a role has.
+  """Return the most words, and the most kept words, that a text of a role has.
 
   Returns:
     {`question`, `sentence`, `question_kept`, `sentence_kept`: words}.
@@ -93,7 +93,7 @@ def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
 def words_beyond(
   units: UnitTable, keep: Bool[np.ndarray, "w"], *, question_words: int, sentence_words: int
 ) -> dict[str, int]:
-  """What a model that takes only so many words of a text leaves out.
+  """Say what a model that takes only so many words of a text leaves out.
 
   Args:
     keep: the words that the model would take.
@@ -117,7 +117,7 @@ def words_beyond(
 def _counts(
   units: UnitTable, keep: Bool[np.ndarray, "w"] | None = None
 ) -> Int64[np.ndarray, "u roles"]:
-  """The words, or kept words, of each role of each unit."""
+  """Return the words, or kept words, of each role of each unit."""
   unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
   roles = int(units.word_role.max(initial=0)) + 1
   text = unit * roles + units.word_role

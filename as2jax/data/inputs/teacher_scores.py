@@ -61,14 +61,14 @@ class TeacherScores(Input):
     return TeacherScores(tuple((str(file), read_scores(file)) for file in files))
 
   def digest(self) -> str:
-    """SHA-256 (hex) of the scores of all teachers; the names and forms of their files do not count."""
+    """Return the SHA-256 (hex) of the scores of all teachers; the names and forms of their files do not count."""
     scores = json.dumps([its for _, its in self.teachers], sort_keys=True)
     return hashlib.sha256(scores.encode()).hexdigest()
 
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "e"]:
-    """The scores of the examples.
+    """Return the scores of the examples.
 
     Raises:
       InputError: a pair that a teacher has not scored, or not with a finite number; it names both.
@@ -81,12 +81,12 @@ class TeacherScores(Input):
     return averaged(total)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
-    """One float32 an example."""
+    """Return one float32 an example."""
     return (), np.float32
 
 
 def averaged(teachers: Sequence[Sequence[float]]) -> Float32[np.ndarray, "e"]:
-  """One teacher's scores as they are; those of several standardised, teacher by teacher, and averaged."""
+  """Return one teacher's scores as they are; those of several standardised, teacher by teacher, and averaged."""
   values = np.asarray(teachers, np.float64)
   if len(values) > 1:
     spread = values.std(axis=1, keepdims=True)
@@ -95,7 +95,7 @@ def averaged(teachers: Sequence[Sequence[float]]) -> Float32[np.ndarray, "e"]:
 
 
 def read_scores(file: epath.PathLike) -> Scores:
-  """The scores of a TREC run file, or of JSON-lines by question and candidate.
+  """Return the scores of a TREC run file, or of JSON-lines by question and candidate.
 
   An object a line, with `score` and either `question_id` and `candidate_id`, or `question` and
   `candidate` (texts).
@@ -134,7 +134,7 @@ def check_unused(config: Any, inputs: Sequence[Input]) -> None:
 
 
 def score_of(file: str, scores: Scores, question: Question, position: int) -> float:
-  """A teacher's score of one candidate, by ids or by texts.
+  """Return a teacher's score of one candidate, by ids or by texts.
 
   Raises:
     InputError: there is none, or it is not finite; it names the pair.

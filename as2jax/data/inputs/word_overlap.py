@@ -23,7 +23,7 @@ from as2jax.runtime.errors import InputError
 
 
 def count(texts: Iterable[str], split: Callable[[str], Iterable[str]]) -> dict[str, int]:
-  """The number of `texts` that hold each word, in alphabetical order of the words.
+  """Return the number of `texts` that hold each word, in alphabetical order of the words.
 
   Args:
     texts: each is counted as often as it comes.
@@ -35,7 +35,7 @@ def count(texts: Iterable[str], split: Callable[[str], Iterable[str]]) -> dict[s
 
 
 def sentences(questions: Iterable[Question]) -> list[str]:
-  """The distinct candidate sentences of `questions`, in order of first appearance."""
+  """Return the distinct candidate sentences of `questions`, in order of first appearance."""
   return list(dict.fromkeys(c.text for question in questions for c in question.candidates))
 
 
@@ -62,11 +62,11 @@ class DocumentFrequency(Input):
   def columns(
     self, fitted: Mapping[str, Any], questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
-    """The frequencies of `weigh`."""
+    """Return the frequencies of `weigh`."""
     return weigh(tables.units, fitted)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
-    """One float32 a word."""
+    """Return one float32 a word."""
     return (), np.float32
 
 
@@ -75,7 +75,7 @@ def _forms(text: str) -> Iterable[str]:
 
 
 def weigh(units: UnitTable, fitted: Mapping[str, Mapping[str, int]]) -> Float32[np.ndarray, "w"]:
-  """The document frequency of each word of a table; see `DocumentFrequency.fit`."""
+  """Return the document frequency of each word of a table; see `DocumentFrequency.fit`."""
   if not len(units.word_form):
     return np.empty(0, np.float32)
   look_up = lambda counts: np.asarray([counts.get(form, 1) for form in units.forms], np.float32)
@@ -115,7 +115,7 @@ class WordOverlap(Input):
       raise InputError(f"overlap = {self.form!r}: use one of {', '.join(FORMS)}")
 
   def fit(self, questions: Sequence[Question]) -> dict[str, Any]:
-    """What is counted in the training questions.
+    """Say what is counted in the training questions.
 
     Returns:
       {`sentences`: number of distinct candidates, `frequency`: {word: those that hold it}}, and where
@@ -135,7 +135,7 @@ class WordOverlap(Input):
   def columns(
     self, fitted: Fitted, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "e 2"]:
-    """The two `features` of each example."""
+    """Return the two `features` of each example."""
     examples = tables.examples
     pairs = zip(examples.question.tolist(), examples.candidate.tolist(), strict=True)
     return self.features(
@@ -192,7 +192,7 @@ class WordOverlap(Input):
     return np.asarray(values, np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
-    """Two float32 an example."""
+    """Return two float32 an example."""
     return (2,), np.float32
 
 

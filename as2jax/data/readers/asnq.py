@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]:
-  """The rows of each question (by its text), in the order in which questions are first seen.
+  """Yield the rows of each question (by its text), in the order in which questions are first seen.
 
   The rows are read twice. Where each question's rows stand together, they are passed on as they
   come; otherwise they go through temporary files, so that memory holds 16 bytes a question, the
@@ -130,7 +130,7 @@ def _first_seen(rows: Iterable[Row]) -> _FirstSeen:
 
 
 def together(rows: Iterable[Row]) -> Iterator[list[Row]]:
-  """The runs of rows with one question."""
+  """Yield the runs of rows with one question."""
   group: list[Row] = []
   for row in rows:
     if group and row.question != group[0].question:
@@ -142,7 +142,7 @@ def together(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
-  """The question of `rows`: label 1 for those with the label `positive`, 0 for others.
+  """Return the question of `rows`: label 1 for those with the label `positive`, 0 for others.
 
   A context sentence has the label of the candidate with the same text, where there is one and its
   rows agree.
@@ -170,12 +170,12 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
 
 
 def read_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> tuple[Question, ...]:
-  """As `iterate_asnq`, all at once: for small files."""
+  """Read the questions of `iterate_asnq` all at once: for small files."""
   return tuple(iterate_asnq(path, classes=classes))
 
 
 def iterate_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> Iterator[Question]:
-  """The questions of an ASNQ file, of which memory holds one at a time (see `grouped`).
+  """Yield the questions of an ASNQ file, of which memory holds one at a time (see `grouped`).
 
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
   candidates `q1-0`, `q1-1` … in the order of the file.
@@ -269,7 +269,7 @@ def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> i
 
 
 def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
-  """The questions of a file, of which memory holds one at a time (see `grouped`).
+  """Yield the questions of a file, of which memory holds one at a time (see `grouped`).
 
   Questions are told apart by their text and numbered as in `iterate_asnq`.
 

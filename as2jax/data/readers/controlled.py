@@ -37,7 +37,7 @@ SIZES = {
 
 
 def words(kind: str) -> list[str]:
-  """The made-up words of a set of `SIZES`: three syllables each."""
+  """Return the made-up words of a set of `SIZES`: three syllables each."""
   kinds = list(SIZES)
   first = sum(SIZES[before] for before in kinds[: kinds.index(kind)])
   numbers = range(first, first + SIZES[kind])
@@ -53,12 +53,12 @@ def _syllables(number: int) -> Iterator[str]:
 
 
 def vocabulary() -> list[str]:
-  """All words of all tasks."""
+  """Return all words of all tasks."""
   return [word for kind in SIZES for word in words(kind)]
 
 
 def context(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """The previous sentence decides: it names the question's topic, and the next one another topic.
+  """Return the previous sentence decides: it names the question's topic, and the next one another topic.
 
   Of a wrong candidate it is the other way round. All candidates of a question have the same two
   topics around them, and their own texts are random words: question and candidate alone say nothing,
@@ -77,7 +77,7 @@ def context(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candid
 
 
 def paraphrase(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """Each of the question's three words has a partner in the right candidate, by a table of pairs.
+  """Return each of the question's three words has a partner in the right candidate, by a table of pairs.
 
   A wrong candidate has one partner three times, the right one another word three times; both have
   six words of four kinds, and three of them are partners. So the mean similarity of all pairs of
@@ -104,7 +104,7 @@ def paraphrase(rng: np.random.Generator, split: str) -> list[tuple[str, list[Can
 
 
 def scales(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """Two runs of four of the question's words, as far apart as there; in wrong candidates not so.
+  """Return two runs of four of the question's words, as far apart as there; in wrong candidates not so.
 
   Of a wrong candidate the runs are exchanged, or nearer, or farther apart. All candidates have the
   same words and the same neighbours in common with the question. Only what sees both runs at once,
@@ -129,7 +129,7 @@ def scales(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candida
 
 
 def questions(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """One answer and the questions that ask for it, in words that the answer does not hold.
+  """Return one answer and the questions that ask for it, in words that the answer does not hold.
 
   An answer names a value of each of four slots, a question three of these by one of two synonyms
   each. Answers of dev and test are combinations that train does not have, and in their pools three
@@ -156,7 +156,7 @@ def questions(rng: np.random.Generator, split: str) -> list[tuple[str, list[Cand
 
 
 def _combination(rng: np.random.Generator, split: str) -> np.ndarray:
-  """The values of an answer; their sum, modulo their number, says in which split it is."""
+  """Return the values of an answer; their sum, modulo their number, says in which split it is."""
   while True:
     drawn = rng.integers(VALUES, size=SLOTS)
     if {VALUES - 2: "dev", VALUES - 1: "test"}.get(int(drawn.sum()) % VALUES, "train") == split:

@@ -47,7 +47,7 @@ class Paragraph:
   questions: tuple[Asked, ...]
 
   def passages(self) -> tuple[Passage, ...]:
-    """The sentences in order; of equal sentences only the first counts."""
+    """Return the sentences in order; of equal sentences only the first counts."""
     texts = [self.text[start:end] for start, end in sentence_spans(self.text)]
     padded, passages = ["", *texts, ""], {}
     for i, text in enumerate(texts):
@@ -71,7 +71,7 @@ class Paragraph:
 
 
 def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
-  """The paragraphs of a SQuAD 1.1 file, in order; the file is held whole (30 MB at most).
+  """Yield the paragraphs of a SQuAD 1.1 file, in order; the file is held whole (30 MB at most).
 
   Raises:
     InputError: not such a file; names the file and the place (line, or article, paragraph and
@@ -157,20 +157,20 @@ def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
 
 
 def held_out(title: str, share: float = HELD_OUT) -> bool:
-  """Whether an article of the training file is for development: by a hash of its title."""
+  """Tell whether an article of the training file is for development: by a hash of its title."""
   digest = hashlib.sha256(f"as2jax squad dev {title}".encode()).digest()
   return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 def of_split(paragraphs: Iterable[Paragraph], split: str) -> Iterator[Paragraph]:
-  """The articles of a split: `train` and `dev` divide a file, `test` has all."""
+  """Yield the articles of a split: `train` and `dev` divide a file, `test` has all."""
   for paragraph in paragraphs:
     if split == "test" or held_out(paragraph.title) == (split == "dev"):
       yield paragraph
 
 
 def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
-  """The records of a table (`pool` or `queries`) of a split; `train` and `dev` divide by article.
+  """Yield the records of a table (`pool` or `queries`) of a split; `train` and `dev` divide by article.
 
   Raises:
     InputError: see `read_paragraphs`.
@@ -181,7 +181,7 @@ def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
 
 
 def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
-  """A paragraph's passages (table `pool`) or its questions (`queries`)."""
+  """Yield a paragraph's passages (table `pool`) or its questions (`queries`)."""
   passages = paragraph.passages()
   if table == "pool":
     yield from passages
@@ -193,7 +193,7 @@ def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
 
 
 def part(title: str) -> str:
-  """The split of an article of dev-v1.1, by a hash of its title."""
+  """Return the split of an article of dev-v1.1, by a hash of its title."""
   digest = hashlib.sha256(f"as2jax squad part {title}".encode()).digest()
   place = int.from_bytes(digest[:8], "big") / 2**64
   reached = 0.0
@@ -205,7 +205,7 @@ def part(title: str) -> str:
 
 
 def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
-  """The records of a table of a split: of dev-v1.1 by article, of the training file all.
+  """Yield the records of a table of a split: of dev-v1.1 by article, of the training file all.
 
   Ids of paragraphs include their file, because two files form one pool.
 
@@ -269,7 +269,7 @@ def _article_rows(article: Sequence[Paragraph], paragraphs: int, known: set[str]
 
 
 def read_rerank(path: epath.PathLike, split: str) -> Iterator[Question]:
-  """The questions of a split with their candidates; class 4 is positive."""
+  """Yield the questions of a split with their candidates; class 4 is positive."""
   for number, rows in enumerate(together(asnq_rows(path, split=split)), 1):
     yield make_question(f"{split}{number}", rows, positive=POSITIVE)
 

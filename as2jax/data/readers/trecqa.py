@@ -32,7 +32,7 @@ class Block:
 
   @property
   def text(self) -> str:
-    """The tokens with a space between them."""
+    """Return the tokens with a space between them."""
     return " ".join(self.lines[0].split()) if self.lines else ""
 
 
@@ -89,7 +89,7 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
 
 
 def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Iterator[Block]:
-  """The blocks up to </QApairs>."""
+  """Yield the blocks up to </QApairs>."""
   block = None
   for number, line in content:
     mark = line.strip()

@@ -29,7 +29,7 @@ class Element:
   pieces: list[str] = dataclasses.field(default_factory=list)
 
   def all(self, tag: str) -> list["Element"]:
-    """The children called `tag`."""
+    """Return the children called `tag`."""
     return [child for child in self.children if child.tag == tag]
 
 
@@ -54,7 +54,7 @@ class XmlRecords:
     self._root = ""
 
   def error(self, problem: str, line: int) -> InputError:
-    """The error for `problem` on `line`."""
+    """Return the error for `problem` on `line`."""
     return InputError(f"{self.path}:{line}: {problem}")
 
   def __iter__(self) -> Iterator[Element]:

@@ -106,7 +106,7 @@ class Pair:
 
 
 def iterate_raw(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Pair]:
-  """The subject and the best answer of each <document>; line breaks (<br />) become spaces.
+  """Yield the subject and the best answer of each <document>; line breaks (<br />) become spaces.
 
   Character references that the file escapes twice are resolved. Documents without a best answer or
   with an empty one, which the files are known to hold, are skipped, with a warning.
@@ -212,13 +212,13 @@ def build(
 
 
 def _of_length(pairs: Iterable[Pair], shortest: int, longest: int) -> list[Pair]:
-  """The distinct pairs whose question and answer both have so many words."""
+  """Return the distinct pairs whose question and answer both have so many words."""
   fits = lambda text: shortest <= len(_WORD.findall(text)) <= longest
   return list(dict.fromkeys(pair for pair in pairs if fits(pair.question) and fits(pair.answer)))
 
 
 def _splits(texts: Sequence[str], seed: int) -> dict[str, str]:
-  """The split of each distinct text, by shares of `SPLITS`."""
+  """Return the split of each distinct text, by shares of `SPLITS`."""
   distinct = list(dict.fromkeys(texts))
   order = np.random.default_rng((seed, 0)).permutation(len(distinct))
   ends = np.cumsum(list(SPLITS.values())) * len(distinct) // sum(SPLITS.values())
@@ -271,7 +271,7 @@ def _negatives(
 
 
 def _best(scores: np.ndarray, top: int) -> np.ndarray:
-  """The places of the `top` highest scores above 0; of equal ones the first in the data."""
+  """Return the places of the `top` highest scores above 0; of equal ones the first in the data."""
   hits = np.flatnonzero(scores > 0)
   if len(hits) <= top:
     return hits

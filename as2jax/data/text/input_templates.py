@@ -23,7 +23,7 @@ TEMPLATES = {
 
 
 def unit_parts(template: str, question: str, candidate: Candidate) -> tuple[str, ...]:
-  """The texts of a question's candidate in the order of `template`, for `build_units`."""
+  """Return the texts of a question's candidate in the order of `template`, for `build_units`."""
   texts = {
     "question": question,
     "candidate": candidate.text,
@@ -34,7 +34,7 @@ def unit_parts(template: str, question: str, candidate: Candidate) -> tuple[str,
 
 
 def split_parts(template: str) -> tuple[list[int], list[int]]:
-  """Positions of the parts that a unit must have, and of its context."""
+  """Return positions of the parts that a unit must have, and of its context."""
   parts = list(enumerate(TEMPLATES[template]))
   context = [i for i, role in parts if role in ("previous", "next")]
   return [i for i, _ in parts if i not in context], context
@@ -172,7 +172,7 @@ def assemble(
 def _segments(
   around: list[tuple[Special, ...]], types: tuple[int, int], most: int
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-  """A unit as a row of segments: one a special token, one a part.
+  """Return a unit as a row of segments: one a special token, one a part.
 
   Returns:
     Of each segment its id (−1 for a part), token type and part; and the places of the parts.
@@ -193,7 +193,7 @@ def _segments(
 
 
 def _ranges(starts: Int64[np.ndarray, "n"], sizes: Int64[np.ndarray, "n"]) -> np.ndarray:
-  """The numbers from each start on, as many as its size, one range after the other."""
+  """Return the numbers from each start on, as many as its size, one range after the other."""
   ends = cumulative(sizes)
   return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1])
 
@@ -214,7 +214,7 @@ class Prompts:
   def before(
     self, units: Sequence[tuple[str, ...]], roles: Sequence[int] | None
   ) -> Sequence[tuple[str, ...]]:
-    """The texts of units with their prompts.
+    """Return the texts of units with their prompts.
 
     Args:
       units: the texts of each unit.

@@ -46,7 +46,7 @@ def alphanumeric(text: str) -> str:
 
 
 def mask_numbers(text: str) -> str:
-  """Each number (1,200.50 and 12/7 are one) becomes `<num>`, as in TrecQA's first release."""
+  """Return each number (1,200.50 and 12/7 are one) becomes `<num>`, as in TrecQA's first release."""
   return _NUMBER.sub("<num>", text)
 
 
@@ -98,7 +98,7 @@ def check(names: Sequence[str]) -> None:
 def apply(
   questions: Iterable[Question], names: Sequence[str], *, kept: list[str] | None = None
 ) -> tuple[Question, ...]:
-  """The questions with the rules `names` applied to every text, in that order.
+  """Return the questions with the rules `names` applied to every text, in that order.
 
   Ids, labels, order and counts do not change. A question or a candidate that a rule would leave
   without any text (`:-)` under `alphanumeric`) stays as it was before that rule, and the number of
@@ -149,7 +149,7 @@ class _Texts:
     self._loose: dict[str, str] = {}
 
   def filled(self, text: str, name: str, kept: list[str]) -> str:
-    """The text, never empty; `name` goes to `kept` where a rule was left out for that."""
+    """Return the text, never empty; `name` goes to `kept` where a rule was left out for that."""
     if text not in self._filled:
       result, whole = text, True
       for rule in self._rules:
@@ -163,7 +163,7 @@ class _Texts:
     return result
 
   def loose(self, text: str) -> str:
-    """The text, "" where a rule leaves nothing."""
+    """Return the text, "" where a rule leaves nothing."""
     if text not in self._loose:
       result = text
       for rule in self._rules:

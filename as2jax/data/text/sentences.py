@@ -79,7 +79,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def _ends(text: str, match: re.Match) -> bool:
-  """Whether a possible end is one."""
+  """Tell whether a possible end is one."""
   first, opened = match["first"], match["open"]
   after = _WORD_AFTER.match(text, match.start("first")).group()
   if first.islower() and not after[1:2].isupper():
@@ -95,7 +95,7 @@ def _ends(text: str, match: re.Match) -> bool:
 
 
 def _stop_ends(before: str, after: str, first: str) -> bool:
-  """Whether a full stop between the words `before` and `after` ends a sentence."""
+  """Tell whether a full stop between the words `before` and `after` ends a sentence."""
   word = before.lower()
   if word in _OPENS:
     return False

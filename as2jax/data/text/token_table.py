@@ -108,7 +108,7 @@ class UnitTable:
     return sum(self.lost_by_role)
 
   def unit(self, index: int) -> Unit:
-    """The slices of unit `index`."""
+    """Return the slices of unit `index`."""
     if not 0 <= index < len(self):
       raise IndexError(f"unit {index} of {len(self)}")
     tokens = slice(*self.offsets[index : index + 2])
@@ -124,7 +124,7 @@ class UnitTable:
     )
 
   def report(self) -> str:
-    """One line for the log: units, tokens, mean length, what truncation cost."""
+    """Return one line for the log: units, tokens, mean length, what truncation cost."""
     lengths = self.lengths
     line = (
       f"{len(self):,} units, {len(self.ids):,} tokens "

@@ -46,7 +46,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def distinct_units(units: Iterable[T]) -> tuple[list[T], Int64[np.ndarray, "n"]]:
-  """The distinct units in order of first appearance, and the number in them of each one given."""
+  """Return the distinct units in order of first appearance, and the number in them of each one given."""
   numbers: dict[T, int] = {}
   index = array.array("q", (numbers.setdefault(unit, len(numbers)) for unit in units))
   return list(numbers), np.array(index, np.int64)
@@ -110,7 +110,7 @@ def build_units(
 
 
 def _roles(template: str, units: int, parts: int) -> np.ndarray:
-  """The roles of all parts; the candidates of `joint` are numbered from 1."""
+  """Return the roles of all parts; the candidates of `joint` are numbered from 1."""
   if template == "joint":
     if parts > np.iinfo(np.int8).max:
       raise InputError(
@@ -125,7 +125,7 @@ def _roles(template: str, units: int, parts: int) -> np.ndarray:
 def _key(
   units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, roles: np.ndarray, settings: list
 ) -> str:
-  """SHA-256 (hex) of all that the table depends on."""
+  """Return the SHA-256 (hex) of all that the table depends on."""
   import tokenizers
 
   head = [VERSION, tokenizers.__version__, tokenizer.fingerprint, WORD, *settings]
@@ -190,7 +190,7 @@ def _build(
 def _distinct_texts(
   units: Sequence[tuple[str, ...]], template: str, most: int
 ) -> tuple[list[str], Int64[np.ndarray, "u p"], Int64[np.ndarray, "u"]]:
-  """The distinct texts, which of them each part of each unit is, and how many parts each unit has.
+  """Return the distinct texts, which of them each part of each unit is, and how many parts each unit has.
 
   Parts beyond a unit's last (`joint` alone) are the empty text.
   """

@@ -47,7 +47,7 @@ class SpecialTokens:
   types: tuple[int, int]
 
   def around(self, parts: int) -> list[tuple[Special, ...]]:
-    """The special tokens of a sequence of `parts` parts: before it, between its parts, after it.
+    """Return the special tokens of a sequence of `parts` parts: before it, between its parts, after it.
 
     From the second on, a separator that had the type of the part before it has the later type.
 
@@ -108,11 +108,11 @@ class Tokenizer:
 
   @property
   def vocab_size(self) -> int:
-    """Number of vocabulary ids, added tokens included."""
+    """Return the number of vocabulary ids, added tokens included."""
     return self.backend.get_vocab_size(with_added_tokens=True)
 
   def ids(self) -> set[int]:
-    """All ids that a text can give, special tokens around it included."""
+    """Return all ids that a text can give, special tokens around it included."""
     special = self.special
     around = (
       *special.before,
@@ -125,11 +125,11 @@ class Tokenizer:
 
   @functools.cached_property
   def fingerprint(self) -> str:
-    """SHA-256 (hex) of the serialised tokeniser: equal fingerprints tokenise equally."""
+    """Return the SHA-256 (hex) of the serialised tokeniser: equal fingerprints tokenise equally."""
     return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
   def tokens(self, ids: Iterable[SupportsInt]) -> list[str]:
-    """The vocabulary entries of `ids`."""
+    """Return the vocabulary entries of `ids`."""
     return [self.backend.id_to_token(int(i)) for i in ids]
 
   def encode(self, texts: Sequence[str], *, spans: bool = False) -> Encoded:
@@ -167,7 +167,7 @@ class Tokenizer:
 
 
 def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
-  """The tokeniser that a run keeps as `tokenizer.json`: read from there, or converted and written.
+  """Return the tokeniser that a run keeps as `tokenizer.json`: read from there, or converted and written.
 
   Args:
     memory: a folder of the run; made where it is absent. "" keeps nothing.
@@ -265,7 +265,7 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
 def _gaps(
   encoding: Any, parts: int, source: str
 ) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
-  """The special tokens before, between and after the texts of `encoding`, and the texts' types."""
+  """Return the special tokens before, between and after the texts of `encoding`, and the texts' types."""
   sequence = encoding.sequence_ids
   places = [[i for i, s in enumerate(sequence) if s == part] for part in range(parts)]
   if not all(places):

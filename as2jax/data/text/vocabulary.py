@@ -50,7 +50,7 @@ _GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 def file_of(folder: epath.Path) -> str:
-  """The name of the file in `folder` that says which id an entry has.
+  """Return the name of the file in `folder` that says which id an entry has.
 
   Raises:
     InputError: none of `FILES` is there, or one is no file but a directory, a pipe or a device.
@@ -64,7 +64,7 @@ def file_of(folder: epath.Path) -> str:
 
 
 def is_there(folder: epath.Path) -> bool:
-  """Whether `folder` holds one of `FILES`."""
+  """Tell whether `folder` holds one of `FILES`."""
   return bool(_first(folder))
 
 
@@ -104,7 +104,7 @@ def load_backend(folder: epath.Path) -> Any:
 
 
 def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
-  """Whether `tokenizer.json` itself states the id `largest`, and all added tokens have their ids.
+  """Tell whether `tokenizer.json` itself states the id `largest`, and all added tokens have their ids.
 
   It states the ids of its added tokens, whatever stands before them: where the largest id is such
   a one, no entry at the end is lost.
@@ -179,7 +179,7 @@ def _unknown_in_templates(rule: dict[str, Any]) -> set[str]:
 
 
 def _growth(rule: dict[str, Any]) -> float:
-  """How many times longer a text may become at most by a rule of a normaliser."""
+  """Count how many times longer a text may become at most by a rule of a normaliser."""
   if rule["type"] == "Sequence":
     return math.prod(map(_growth, rule["normalizers"]))
   if rule["type"] == "Replace":
@@ -190,7 +190,7 @@ def _growth(rule: dict[str, Any]) -> float:
 
 
 def _settings(folder: epath.Path) -> dict[str, Any]:
-  """What `tokenizer_config.json` says, {} where there is none."""
+  """Say what `tokenizer_config.json` says, {} where there is none."""
   path = folder / _SETTINGS
   if not path.exists():
     return {}

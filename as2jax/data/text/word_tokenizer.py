@@ -28,7 +28,7 @@ _WHOLE = rf"\d+(?:[.,:]\d+)+|(?:\p{{L}}\.){{2,}}|(?<!\S)(?i:{_ENDING})(?!\S)"
 
 
 def splitter(*, lower: bool, treebank: bool) -> Any:
-  """A `tokenizers.Tokenizer` that only splits: its normaliser and pre-tokeniser, no vocabulary."""
+  """Return a `tokenizers.Tokenizer` that only splits: its normaliser and pre-tokeniser, no vocabulary."""
   from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
   backend = Tokenizer(models.WordLevel({PAD: 0, UNKNOWN: 1}, unk_token=UNKNOWN))
@@ -45,7 +45,7 @@ def splitter(*, lower: bool, treebank: bool) -> Any:
 
 
 def count(texts: Iterable[str], *, lower: bool, treebank: bool) -> Counter[str]:
-  """How often each word occurs in `texts`, split as `build`'s tokeniser splits them."""
+  """Say how often each word occurs in `texts`, split as `build`'s tokeniser splits them."""
   backend = splitter(lower=lower, treebank=treebank)
   counts: Counter[str] = Counter()
   for text in texts:
@@ -54,7 +54,7 @@ def count(texts: Iterable[str], *, lower: bool, treebank: bool) -> Counter[str]:
 
 
 def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list[str]]:
-  """The words of each text, split as `build`'s tokeniser splits them."""
+  """Return the words of each text, split as `build`'s tokeniser splits them."""
   backend = splitter(lower=lower, treebank=treebank)
   return (_words(backend, text) for text in texts)
 
@@ -62,7 +62,7 @@ def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list
 def build(
   words: Iterable[str], *, lower: bool, treebank: bool, skip_unknown: bool, markers: Sequence[str]
 ) -> Tokenizer:
-  """A tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`, in order.
+  """Return a tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`, in order.
 
   Args:
     words: the vocabulary; from a `Counter`, by frequency (`by_frequency`).
@@ -107,12 +107,12 @@ def build(
 
 
 def by_frequency(counts: Counter[str]) -> list[str]:
-  """The words of `counts`, frequent ones first, equally frequent ones in alphabetical order."""
+  """Return the words of `counts`, frequent ones first, equally frequent ones in alphabetical order."""
   return sorted(counts, key=lambda word: (-counts[word], word))
 
 
 def entries(tokenizer: Tokenizer) -> list[str]:
-  """The vocabulary of `tokenizer` in the order of its ids."""
+  """Return the vocabulary of `tokenizer` in the order of its ids."""
   return tokenizer.tokens(range(tokenizer.vocab_size))
 
 

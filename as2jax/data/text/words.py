@@ -19,7 +19,7 @@ _CHUNK = 4096  # texts tokenised at once: what the library returns is far larger
 
 
 def words(text: str) -> list[tuple[str, int, int]]:
-  """The words and punctuation marks of `text`: lower-cased form, first character, end."""
+  """Return the words and punctuation marks of `text`: lower-cased form, first character, end."""
   pattern = word_pattern(marks(text))
   return [(m.group().lower().replace("\u2019", "'"), *m.span()) for m in pattern.finditer(text)]
 
@@ -31,7 +31,7 @@ def word_pattern(those: str) -> re.Pattern[str]:
 
 
 def marks(text: str) -> str:
-  """The distinct combining marks of a text, which belong to the letter before them."""
+  """Return the distinct combining marks of a text, which belong to the letter before them."""
   if text.isascii():
     return ""
   return "".join(sorted(c for c in set(text) if unicodedata.category(c).startswith("M")))
@@ -41,7 +41,7 @@ PLAIN_WORD = re.compile(r"\w+")
 
 
 def plain_words(text: str) -> list[str]:
-  """The runs of letters, digits and underscores of the lower-cased text, in order.
+  """Return the runs of letters, digits and underscores of the lower-cased text, in order.
 
   What the lexical rankers and the overlap features count: no punctuation, no inner apostrophes. A
   letter and its accent are one letter, in whichever of Unicode's forms they are written (NFC), and
@@ -53,7 +53,7 @@ def plain_words(text: str) -> list[str]:
 
 
 def plain_form(text: str) -> str:
-  """A text's words (`plain_words`), or the text where it has none: equal for near-equal texts."""
+  """Return a text's words (`plain_words`), or the text where it has none: equal for near-equal texts."""
   return " ".join(plain_words(text)) or text
 
 
@@ -148,7 +148,7 @@ def _word_spans(
 
 
 def cumulative(counts: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n+1"]:
-  """The offsets of runs of `counts` elements, 0 first."""
+  """Return the offsets of runs of `counts` elements, 0 first."""
   return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
@@ -204,5 +204,5 @@ STOP_WORDS = _stop_words()
 
 
 def is_kept(form: str) -> bool:
-  """Whether a word is neither a stop word nor punctuation (no letter and no digit)."""
+  """Tell whether a word is neither a stop word nor punctuation (no letter and no digit)."""
   return form not in STOP_WORDS and any(character.isalnum() for character in form)

@@ -245,16 +245,6 @@ def test_unpacked_units_have_their_own_rows_and_short_rows():
     assert len(set(batch.units.row[0, 0][used])) == used.sum()
 
 
-@pytest.mark.parametrize("layout", [layouts.pairs, layouts.sentences, layouts.triplets])
-def test_a_text_that_is_asked_and_offered_is_two_units(layout):
-  both = Question("1", "why", (Candidate("a", "so", 1), Candidate("b", "who", 0)))
-  other = Question("2", "who", (Candidate("a", "why", 1), Candidate("b", "so", 0)))
-  units, table = layout((both, other))
-  assert units == [("why",), ("so",), ("who",), ("who",), ("why",)]
-  assert table.asked.tolist() == [True, False, False, True, False]
-  assert layout((both,))[0] == units[:3]  # whatever else is asked
-
-
 def test_words_follow_their_units():
   units, table = layouts.pairs(questions())
   source = unit_table(units)

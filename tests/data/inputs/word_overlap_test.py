@@ -6,13 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from as2jax.data import dataset
 from as2jax.data.batches import examples as layouts
 from as2jax.data.inputs import word_overlap
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text import words
-from as2jax.models import lexical
 from as2jax.runtime.errors import InputError
 
 TRAIN = (
@@ -82,26 +79,6 @@ def test_standardised_over_the_judged_training_pairs(form):
 def test_an_unknown_form_is_refused():
   with pytest.raises(InputError, match="overlap = 'share'.*by_length, counts, shares"):
     word_overlap.WordOverlap("share")
-
-
-def test_they_rank_as_the_baselines_do_where_lengths_are_equal():
-  """The numerators are the scores of `word_overlap` and `idf_overlap`."""
-  data = dataset.load("sample")
-  questions = data.splits["test"][:20]
-  actual = columns(questions, layouts.pairs(questions)[1], OVERLAP.fit(data.splits["train"]))
-  lengths = [
-    len(words.plain_words(q.text)) + len(words.plain_words(c.text))
-    for q in questions
-    for c in q.candidates
-  ]
-  scorers = (
-    ranker().fit(data.splits["train"]).score for ranker in (lexical.WordOverlap, lexical.IDFOverlap)
-  )
-  for column, scorer in enumerate(scorers):
-    np.testing.assert_allclose(
-      actual[:, column] * lengths, np.concatenate(scorer(questions)), rtol=1e-4, atol=1e-5
-    )
-  assert actual.dtype == np.float32 and np.ptp(actual, axis=0).min() > 0
 
 
 def test_unjudged_candidates_are_left_out_as_the_layout_says():

@@ -64,11 +64,6 @@ def test_a_seed_gives_the_same_questions_and_none_twice(task):
     assert len({c.text for c in question.candidates}) > 1
 
 
-def test_words_of_different_kinds_differ():
-  words = controlled.vocabulary()
-  assert len(words) == len(set(words)) == sum(controlled.SIZES.values())
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_shared_words_say_nothing(task):
   asked = questions(task)

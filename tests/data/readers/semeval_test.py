@@ -102,11 +102,6 @@ def test_repeated_related_questions_are_left_out(tmp_path):
   assert [q.id for q in read_semeval(path, repeated=True)] == ["Q1_R4", "Q1_R5", "Q2_R1"]
 
 
-def test_subtask_a_alone_is_the_same(tmp_path):
-  expected = read_semeval(written(tmp_path, THREADS))
-  assert read_semeval(written(tmp_path, THREADS_ALONE)) == expected
-
-
 def test_a_comment_without_text_is_skipped_and_reported(tmp_path, caplog):
   skipped = []
   first, _ = read_semeval(written(tmp_path, THREADS.replace("Mine.", " ", 1)), skipped=skipped)

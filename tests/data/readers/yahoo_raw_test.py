@@ -83,11 +83,6 @@ def test_blocks_of_one_right_answer_and_sampled_wrong_ones():
   assert len({q.positives for q in splits["train"]}) > 1  # not always the first
 
 
-def test_the_seed_decides():
-  assert build(pairs(), **SETTINGS) == build(pairs(), **SETTINGS)
-  assert build(pairs(), **SETTINGS) != build(pairs(), **SETTINGS | {"seed": 4})
-
-
 def test_negatives_come_from_the_best_finds():
   near = [
     Pair(f"how can {w} people make ice today", f"ice ice is made by {w} people")

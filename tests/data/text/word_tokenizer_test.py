@@ -73,18 +73,6 @@ def test_treebank(text, words):
   assert list(word_tokenizer.split([text], lower=False, treebank=True)) == [words]
 
 
-def test_counting_splits_as_encoding():
-  texts = [text for text in SENTENCES if text.strip()]
-  for choice in (dict(lower=True, treebank=True), dict(lower=False, treebank=False)):
-    counts = word_tokenizer.count(texts, **choice)
-    tokenizer = build(word_tokenizer.by_frequency(counts), **choice)
-    ids = tokenizer.encode(texts).ids
-    assert len(ids) == counts.total() and 1 not in ids and 0 not in ids
-    actual = np.bincount(ids, minlength=tokenizer.vocab_size)[word_tokenizer.RESERVED :]
-    assert actual.tolist() == [counts[w] for w in word_tokenizer.entries(tokenizer)[2:]]
-    assert (np.diff(actual) <= 0).all()  # frequent words first
-
-
 def test_unknown_words_may_be_skipped():
   tokenizer = build(skip_unknown=True)
   encoded = tokenizer.encode(["the ice of caves", "of the", "", "form"], spans=True)
