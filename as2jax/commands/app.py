@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import data, evaluate, lab, lists, output, process, report, train, use
+from as2jax.commands import data, evaluate, lab, output, process, report, train, use
 from as2jax.runtime import preemption
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
@@ -55,8 +55,8 @@ VERBS = (
 )
 for verb in VERBS:
   app.command(epilog=verb.epilog)(verb)
+app.command("list", epilog=train.list_names.epilog)(train.list_names)
 app.add_typer(data.app, name="data")
-app.add_typer(lists.app, name="list")
 app.add_typer(lab.app, name="lab")
 
 

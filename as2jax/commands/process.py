@@ -19,20 +19,10 @@ from as2jax.runtime import devices, preemption, processes
 from as2jax.runtime.errors import InputError
 
 # What `pip install "as2jax[EXTRA]"` adds, by the module that is imported.
-EXTRAS = {
-  "tensorflow_datasets": "train",
-  "importlib_resources": "train",
-  "array_record": "train",
-  "ott": "train",
-  "jraph": "train",
-  "tensorboardX": "train",
-  "h5py": "train",
-  "gensim": "train",
-  "matplotlib": "report",
-  "gcsfs": "gcs",
-  "fastapi": "serve",
-  "uvicorn": "serve",
-}
+EXTRAS = dict.fromkeys(
+  "tensorflow_datasets importlib_resources array_record ott jraph tensorboardX h5py gensim".split(),
+  "train",
+) | {"matplotlib": "report", "gcsfs": "gcs", "fastapi": "serve", "uvicorn": "serve"}
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 
 

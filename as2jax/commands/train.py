@@ -1,7 +1,7 @@
-"""`as2jax train`: a job, or a recipe on one's own files, to a finished run."""
+"""`as2jax train` and `as2jax list`: a job, or a recipe on one's own files, to a finished run."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -134,3 +134,43 @@ def finish(content: dict[str, Any], text: Callable[[], str], form: str) -> None:
   if processes.first():
     rows = ({"metric": name, **entry} for name, entry in content["metrics"].items())
     output.emit(form, rows, text)
+
+
+@shown("as2jax list jobs", "as2jax list words", "as2jax list keys wikiqa_cassie")
+def list_names(
+  kind: Annotated[
+    Literal["jobs", "recipes", "words", "models", "encoders", "keys"],
+    typer.Argument(
+      help="jobs: train JOB; recipes: train --recipe=NAME; words: behind a job's colon; models: "
+      "model.name; encoders: encoder.name; keys: of a job, for --set"
+    ),
+  ],
+  job: Annotated[str, typer.Argument(help="whose keys are listed")] = "wikiqa_triplet",
+  form: output.Form = "auto",
+) -> None:
+  """Lists jobs, recipes, words, models, encoders or keys."""
+  import ast
+
+  from as2jax.config import jobs, recipes
+  from as2jax.config import words as config_words
+  from as2jax.config.overrides import flatten
+  from as2jax.runtime import registry
+
+  if kind == "keys":
+    rows = [{"key": key, "value": value} for key, value in flatten(jobs.load(job)).items()]
+    lines = [(row["key"], repr(row["value"])) for row in rows]
+    output.emit(form, rows, lambda: output.columns(lines))
+    return
+  about: dict[str, Any] = {}
+  if kind == "jobs":
+    for name in jobs.names():
+      about[name] = ast.get_docstring(ast.parse((jobs.folder() / f"{name}.py").read_text()))
+  elif kind in ("models", "encoders"):
+    about = dict(registry.MODELS if kind == "models" else registry.ENCODERS)
+  else:
+    known = recipes.SYSTEMS if kind == "recipes" else {**config_words.WORDS, **config_words.POOLS}
+    about = {name: recipe.__doc__ for name, recipe in known.items()}
+    if kind == "recipes":
+      about |= dict.fromkeys(recipes.BASELINES, "Rank without training.")
+  rows = [{"name": name, "about": text.partition("\n")[0]} for name, text in about.items()]
+  output.emit(form, rows, lambda: output.columns(row.values() for row in rows))
