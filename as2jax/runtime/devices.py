@@ -19,7 +19,6 @@ from typing import Any
 from etils import epath
 
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import cache_folder
 
 # Files that show a device, and the extra whose plugin of jax uses it.
 DRIVERS = {
@@ -182,6 +181,8 @@ def use_compile_cache(config: Any) -> None:
 
   if config.compilation_cache == "off":
     return
+  from as2jax.runtime.files import cache_folder  # whose library of paths imports numpy
+
   folder = epath.Path(config.compilation_cache or cache_folder(config.data.cache) / "xla")
   try:
     folder.mkdir(parents=True, exist_ok=True)
