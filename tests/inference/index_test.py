@@ -1,6 +1,5 @@
 """An index is kept in a folder: resumed, appended to, checked against its texts and its model."""
 
-import concurrent.futures
 import json
 import os
 import shutil
@@ -259,15 +258,6 @@ def test_a_crossencoder_ranks_the_best_again(ranker, finished_run):
   assert {hit.text for hit in hits} <= {hit.text for hit in first}
   with pytest.raises(InputError, match="depth = 0"):
     index.search(QUERY, rerank=cross, depth=0)
-
-
-def test_threads_share_an_index_and_a_crossencoder(ranker, finished_run):
-  cross, index = as2jax.load(finished_run("crossencoder")), ranker.index(TEXTS)
-  queries = [f"who {text} {i}" for i, text in enumerate(TEXTS)]
-  alone = lambda query: index.search(query, 3, rerank=cross, depth=5)
-  expected = [alone(query) for query in queries]
-  with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    assert list(pool.map(alone, queries * 3)) == expected * 3
 
 
 def test_words_are_kept_and_searched_too(finished_run, tmp_path):

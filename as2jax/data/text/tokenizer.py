@@ -18,7 +18,7 @@ from jaxtyping import Int32, Int64
 
 from as2jax.data.text import vocabulary
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import refuse_others, write_whole
 
 Special = tuple[int, int]  # vocabulary id, token type
 
@@ -184,7 +184,13 @@ def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
     tokenizer = convert()
     write_whole(file, tokenizer.backend.to_str())
     return tokenizer
-  return load_tokenizer(str(memory))
+  from tokenizers import Tokenizer as Backend
+
+  refuse_others(file)
+  try:
+    return Tokenizer(Backend.from_str(file.read_text(encoding="utf-8")), str(memory))
+  except Exception as error:  # the library raises errors of many kinds on what it cannot parse
+    raise InputError(f"{file} is not a tokeniser ({error}): put it back as it was") from error
 
 
 def load_tokenizer(folder: str) -> Tokenizer:
