@@ -1,6 +1,6 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -170,24 +170,19 @@ def mine(
   ] = [],  # noqa: B006
   ranks: Annotated[str, typer.Option(metavar="M:N", help="of the passages looked at")] = "1:100",
   count: Annotated[int, typer.Option(help="negatives a question, at most")] = 8,
-  below: Annotated[float, typer.Option(help="share of a positive's score")] = 0.95,
-  against: Annotated[
-    Literal["lowest", "highest"], typer.Option(help="of the positives")
-  ] = "lowest",
-  choose: Annotated[Literal["top", "random"], typer.Option(help="of what is left")] = "top",
+  below: Annotated[float, typer.Option(help="share of the worst positive's score")] = 0.95,
   judge: Annotated[str, typer.Option(metavar="RANKER", help="a cross-encoder as a filter")] = "",
   seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
   from as2jax.commands import documents
-  from as2jax.experiments.mining import mine as mining
-  from as2jax.experiments.mining import sources
+  from as2jax.experiments import mine as mining
 
   first, _, last = ranks.partition(":")
   if not (first.isdigit() and last.isdigit()):
     raise InputError(f"--ranks={ranks}: give the first and the last rank, such as 10:100")
-  settings = mining.Settings(int(first), int(last), count, below, against, choose, judge, seed)
-  questions, kept_out = sources.read(data, exclude)
+  settings = mining.Settings(int(first), int(last), count, below, judge, seed)
+  questions, kept_out = mining.training_questions(data, exclude)
   content = mining.mine(
     miners,
     questions,
@@ -232,7 +227,7 @@ def distill(
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides
   from as2jax.experiments import distil
-  from as2jax.experiments.mining import sources
+  from as2jax.experiments import mine as mining
 
   if settings and not cross_fit:
     raise InputError("--set is for the job of --cross-fit")
@@ -241,7 +236,7 @@ def distill(
     values = overrides.parse(job_files.load(cross_fit), settings)
     job = distil.CrossFit(cross_fit, folds, values)
   content = distil.distil(
-    sources.to_score(data, mined),
+    mining.to_score(data, mined),
     target,
     teachers,
     cross_fit=job,

@@ -16,8 +16,7 @@ from as2jax.data import load as loading
 from as2jax.data import trec_files
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.record import Candidate, Question
-from as2jax.experiments import distil
-from as2jax.experiments.mining import sources
+from as2jax.experiments import distil, mine
 from as2jax.runtime.errors import InputError
 
 QUESTIONS = tuple(
@@ -239,7 +238,7 @@ def test_unlabelled_pairs_are_scored_and_learned(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   file = written(tmp_path / "train.jsonl", labelled=False)
   written(tmp_path / "dev.jsonl", QUESTIONS[:6])
-  assert all(c.label == -1 for q in sources.to_score(file, ()) for c in q.candidates)
+  assert all(c.label == -1 for q in mine.to_score(file, ()) for c in q.candidates)
   teacher = scored(tmp_path / "teacher.jsonl", lambda q, i: 4.0 - 8 * i)
   assert app.run(["lab", "distill", file, f"--teacher={teacher}", "-o", "soft"]) == 0
   config = tiny.config(

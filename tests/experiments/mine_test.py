@@ -17,7 +17,7 @@ from as2jax.data import load as loading
 from as2jax.data import mined
 from as2jax.data.readers import squad as squad_parts
 from as2jax.data.record import Candidate, Question
-from as2jax.experiments.mining import mine, miners, sources
+from as2jax.experiments import mine
 from as2jax.inference.index import Index
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -66,8 +66,7 @@ class Judge:
 @pytest.fixture
 def rankers(monkeypatch):
   opened = {"angles": Angles, "judge": Judge}
-  for module in (miners, mine):
-    monkeypatch.setattr(module, "open_ranker", lambda source: opened[source]())
+  monkeypatch.setattr(mine, "open_ranker", lambda source: opened[source]())
 
 
 def question(name, text, *candidates):
@@ -101,21 +100,14 @@ def test_what_is_too_near_or_known_is_no_negative(rankers, tmp_path):
   assert content["questions_with_fewer"] == 1 and content["negatives"] == 3
 
 
-def test_the_score_is_compared_with_that_of_the_worst_or_best_positive(rankers, tmp_path):
-  # For b: the positives' cosines are .985 (10°) and .766 (40°); limits .936 (20.6°) and .728 (43.3°).
-  passages = ("x 65", "y 45", "z 112")
-  mine.mine("angles", ASKED[1:], tmp_path / "low", passages=passages)
+def test_the_score_is_compared_with_that_of_the_worst_positive(rankers, tmp_path):
+  # For b: the positives' cosines are .985 (10°) and .766 (40°); the limit is .728 (43.3°).
+  mine.mine("angles", ASKED[1:], tmp_path / "low", passages=("x 65", "y 45", "z 112"))
   assert texts(tmp_path / "low") == ["y 45"]
-  settings = mine.Settings(against="highest")
-  mine.mine("angles", ASKED[1:], tmp_path / "high", settings, passages=passages)
-  assert texts(tmp_path / "high") == ["z 112", "x 65", "y 45"]
-
-
-def test_scores_below_zero_are_compared_in_the_right_direction():
   settings = mine.Settings(below=0.9)
-  assert mine._limit(np.asarray([-2.0, -1.0]), settings) == pytest.approx(-2.2)
-  assert mine._limit(np.asarray([2.0]), settings) == pytest.approx(1.8)
-  assert mine._limit(np.zeros(0), settings) == np.inf
+  assert settings.limit(np.asarray([-2.0, -1.0])) == pytest.approx(-2.2)
+  assert settings.limit(np.asarray([2.0])) == pytest.approx(1.8)
+  assert settings.limit(np.zeros(0)) == np.inf
 
 
 def test_questions_of_dev_and_test_are_neither_asked_nor_mined(rankers, tmp_path):
@@ -144,9 +136,9 @@ def test_ranks_counts_and_chance(rankers, tmp_path):
   assert texts(tmp_path / "window") == ["off 40", "off 45"]
   mine.mine("angles", ASKED[:1], tmp_path / "two", mine.Settings(count=2), passages=PASSAGES)
   assert texts(tmp_path / "two") == ["far 35", "off 40"]
-  drawn = mine.Settings(count=2, choose="random", seed=3)
+  drawn = mine.Settings(count=2, seed=3)
   for name in ("one", "other"):
-    mine.mine("angles", ASKED[:1], tmp_path / name, drawn, passages=PASSAGES)
+    mine.mine("random", ASKED[:1], tmp_path / name, drawn, passages=PASSAGES)
   assert texts(tmp_path / "one") == texts(tmp_path / "other")
   content = mine.mine("random", ASKED, tmp_path / "chance", passages=PASSAGES)
   assert set(texts(tmp_path / "chance")) <= {
@@ -217,8 +209,6 @@ def test_settings_out_of_range_are_refused(rankers, tmp_path):
     (mine.Settings(first=9, last=3), "ranks 9 to 3"),
     (mine.Settings(count=0), "count = 0"),
     (mine.Settings(below=-1), "below = -1"),
-    (mine.Settings(choose="best"), "choose = 'best'"),
-    (mine.Settings(against="mean"), "against = 'mean'"),
   ):
     with pytest.raises(InputError, match=message):
       mine.mine("angles", ASKED, tmp_path / "out", settings)
@@ -260,17 +250,6 @@ def growth():
 def around(count):
   """Questions, each with a positive at 20 degrees from it."""
   return [question(f"q{i}", f"who {i / 9}", (f"right {i / 9 + 20}", 1)) for i in range(count)]
-
-
-def test_the_matrix_of_scores_never_exists(rankers, tmp_path):
-  """2,000 questions × 40,000 passages: the scores alone would take 320 MB."""
-  asked, passages = around(2000), [f"passage {i / 111}" for i in range(40_000)]
-  settings = mine.Settings(last=20, count=4, below=1e9)
-  mine.mine("angles", asked[:10], tmp_path / "warm", settings, passages=passages[:5000])
-  with growth() as grown:
-    content = mine.mine("angles", asked, tmp_path / "out", settings, passages=passages)
-  assert content["passages"] == 42_000 and content["negatives"] > 1000
-  assert grown[0] < 160, f"{grown[0]:.0f} MB"
 
 
 @pytest.mark.long
@@ -423,7 +402,7 @@ def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch)
     (tmp_path / f"squad/{name}.json").write_text(json.dumps({"data": content}))
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
-  questions, kept_out = sources.read("squad_parts", ())
+  questions, kept_out = mine.training_questions("squad_parts", ())
   assert {q.text for q in kept_out} == {f"what of {titles[s]} 0" for s in ("dev", "test")}
   mine.mine(
     "bm25", questions, tmp_path / "mined", mine.Settings(count=1, below=2.0), kept_out=kept_out

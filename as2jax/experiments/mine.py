@@ -1,0 +1,517 @@
+"""Mine negatives for training questions: passages that rank high and do not answer (`as2jax lab mine`).
+
+A bi-encoder, BM25 or chance finds passages. One of ranks `first` to `last` becomes a negative of a question
+unless it is, in this order: kept out (a question of dev or test), a candidate of the question already (or a
+right one of a question in the same words), or too near to its positives: with a score above `below` of that
+of its worst positive (NV-Retriever's TopK-PercPos, Moreira et al. 2024, section 3.2) by a miner or by the
+judge. How many negatives answer their question all the same is estimated on labelled candidates: of a
+question with several positives each in turn counts as unlabelled.
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.special
+from etils import epath
+
+from as2jax.data import dataset as datasets
+from as2jax.data import mined, user_files
+from as2jax.data.record import Candidate, Question, fingerprint
+from as2jax.data.retrieval import with_paragraph
+from as2jax.data.text.words import plain_form
+from as2jax.evaluation import retrieve
+from as2jax.experiments.working_folder import open_working
+from as2jax.inference.open import load as open_ranker
+from as2jax.inference.ranker import Ranker
+from as2jax.models.lexical import BM25
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+from as2jax.runtime.version import __version__
+
+QUESTIONS = 512  # at a time: what bounds memory beside the passages' texts
+WORDS, CHANCE = "bm25", "random"
+Finder = Callable[[Sequence[Question], int], "list[Ranking]"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What is mined.
+
+  Attributes:
+    first, last: ranks of the passages that are looked at, from 1.
+    count: negatives a question, at most.
+    below: of the worst positive's score s, a negative's is at most s − (1 − below)·|s|; 1e9 for any.
+    judge: a cross-encoder whose probability must be below that of the positives, too; "" for none.
+    seed: of chance.
+
+  """
+
+  first: int = 1
+  last: int = 100
+  count: int = 8
+  below: float = 0.95
+  judge: str = ""
+  seed: int = 0
+
+  def check(self) -> None:
+    """Raise InputError for a value that makes no sense."""
+    if not 1 <= self.first <= self.last:
+      raise InputError(f"ranks {self.first} to {self.last}: give 1 or more, the greater one last")
+    if self.count < 1:
+      raise InputError(f"count = {self.count}: give 1 or more")
+    if not self.below > 0:
+      raise InputError(f"below = {self.below}: give a number above 0, such as 0.95")
+
+  def limit(self, positives: np.ndarray) -> float:
+    """Return the greatest score that a negative may have, from the scores of the positives."""
+    if not len(positives):
+      return np.inf
+    score = float(positives.min())
+    return score - (1 - self.below) * abs(score)
+
+
+def mine(
+  miners: str,
+  questions: Sequence[Question],
+  output: epath.PathLike,
+  settings: Settings = Settings(),  # noqa: B008
+  *,
+  passages: Sequence[str] = (),
+  kept_out: Sequence[Question] = (),
+  source: str = "",
+) -> dict[str, Any]:
+  """Mine negatives and write them with their provenance; the same call goes on after a stop.
+
+  Args:
+    miners: bi-encoders (runs or published folders), bm25 or random, joined by commas.
+    questions: training questions.
+    output: a new folder.
+    settings: what is mined.
+    passages: further texts beside the questions' candidates.
+    kept_out: questions of dev and test.
+    source: of the data, for the provenance.
+
+  Returns:
+    The provenance: rankers, data, settings, how many were dropped why, the rate of false negatives.
+
+  Raises:
+    InputError: wrong settings, a folder that holds something else, or nothing to mine.
+
+  """
+  settings.check()
+  with open_working(output) as (folder, working):
+    elsewhere = {plain_form(question.text) for question in kept_out}
+    here = [q for q in questions if plain_form(q.text) not in elsewhere]
+    asked = [q for q in here if q.positives]
+    counts = {
+      "asked": len(asked),
+      "in dev or test": len(questions) - len(here),
+      "without positive": len(here) - len(asked),
+    }
+    pool = _Pool(questions, passages, [q.text for q in kept_out])
+    if not asked or not pool.texts:
+      raise InputError(
+        f"there is nothing to mine: {len(questions)} questions ({counts['without positive']} without a "
+        f"positive, {counts['in dev or test']} in dev or test), {len(pool.texts)} passages"
+      )
+    opened = _open_miners(miners, pool, working, settings.seed)
+    judge = open_ranker(settings.judge) if settings.judge else None
+    if judge is not None:
+      judge.require_ranking()
+    tally = _Tally()
+    with (working / mined.FILE).open("w") as file:
+      for line in _lines(asked, _answers(questions), pool, opened, judge, settings, tally):
+        file.write(line)
+    content = {
+      "as2jax": __version__,
+      "miners": [facts for _, facts, _ in opened],
+      "judge": {"ranker": settings.judge, "fingerprint": judge.fingerprint} if judge else None,
+      "data": {"source": source, "fingerprint": fingerprint(questions)},
+      "settings": dataclasses.asdict(settings),
+      "passages": len(pool.texts),
+      "questions": counts,
+      **tally.summary(settings.count),
+    }
+    if not content["negatives"]:
+      raise InputError(
+        f"no passage is left as a negative ({dict(tally.dropped)}): look at more ranks, allow greater "
+        "scores (--below), or give more passages"
+      )
+    (working / mined.FILE).replace(folder / mined.FILE)
+    write_whole(folder / mined.CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+  return content
+
+
+def report(content: Mapping[str, Any]) -> str:
+  """Return the provenance in a few lines."""
+  asked, rate = content["questions"], content["false_negatives"]
+  dropped = ", ".join(f"{number} {why}" for why, number in content["dropped"].items()) or "none"
+  share = "unknown, as no question with several positives has labelled candidates among them"
+  if rate["taken"]:
+    share = f"{rate['rate']:.1%} ({rate['positive']} of {rate['taken']} labelled candidates taken)"
+  return (
+    f"{content['negatives']} negatives for {asked['asked']} questions of {content['passages']} passages;"
+    f" {content['questions_with_fewer']} questions have fewer than wanted\n"
+    f"dropped: {dropped}\n"
+    f"left out: {asked['without positive']} questions without a positive, {asked['in dev or test']} in "
+    f"dev or test\nestimated rate of false negatives: {share}\n"
+  )
+
+
+class _Pool:
+  """The distinct passages: candidates of the training questions, and further texts.
+
+  Two texts with the same letters and digits in any case are one passage (the first of them), so that
+  no question gets a negative that differs from its answer in punctuation alone.
+
+  Args:
+    kept_out: texts that no question may get (questions of dev and test).
+
+  Attributes:
+    texts: of the passages; minable: `[n]` bool, whether a passage may become a negative.
+
+  """
+
+  def __init__(
+    self, questions: Iterable[Question], passages: Iterable[str], kept_out: Iterable[str]
+  ):
+    self.texts: list[str] = []
+    self._numbers: dict[str, int] = {}
+    self._context: dict[int, Candidate] = {}
+    for question in questions:
+      for candidate in question.candidates:
+        number = self._take(candidate.text)
+        if candidate.previous or candidate.next or candidate.title:
+          self._context.setdefault(number, candidate)
+    for text in passages:
+      if not text.strip():
+        raise InputError("a passage is empty; give a text a line")
+      self._take(text)
+    self.minable = np.ones(len(self.texts), bool)
+    self.minable[self.numbers(kept_out)] = False
+
+  def numbers(self, texts: Iterable[str]) -> list[int]:
+    """Return the passages that some texts are; texts of no passage are left out."""
+    numbers = (self._numbers.get(plain_form(text)) for text in texts)
+    return [number for number in numbers if number is not None]
+
+  def candidate(self, number: int) -> Candidate:
+    """Return a passage as a candidate, with its context where its source has one."""
+    known = self._context.get(number, Candidate("", ""))
+    return dataclasses.replace(known, id=str(number), text=self.texts[number], label=0)
+
+  def _take(self, text: str) -> int:
+    number = self._numbers.setdefault(plain_form(text), len(self.texts))
+    if number == len(self.texts):
+      self.texts.append(text)
+    return number
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+  """The best passages of one question by one miner.
+
+  Attributes:
+    numbers: `[k]` of the passages, best first; scores: `[k]`, NaN where the miner has none.
+    positives: `[p]`, the scores of the question's positives.
+
+  """
+
+  numbers: np.ndarray
+  scores: np.ndarray
+  positives: np.ndarray
+
+
+def _open_miners(
+  named: str, pool: _Pool, folder: epath.Path, seed: int
+) -> list[tuple[str, dict[str, Any], Finder]]:
+  """Return (name, what says which ranker it is, finder of passages) of each miner that `named` lists."""
+  names = [name for name in named.split(",") if name]
+  if not names or len(set(names)) < len(names):
+    raise InputError(
+      f"{named!r}: name a bi-encoder (a run or a published folder), {WORDS} or {CHANCE}, or several "
+      "joined by commas, each once"
+    )
+  miners: list[tuple[str, dict[str, Any], Finder]] = []
+  for number, name in enumerate(names):
+    facts: dict[str, Any] = {"ranker": name}
+    if name == WORDS:
+      finder = _by_words(pool)
+    elif name == CHANCE:
+      finder = _by_chance(pool, seed)
+    else:
+      ranker = open_ranker(name)
+      if not ranker.has_vectors:
+        raise InputError(
+          f"{name} has no vectors to search a pool with; mine with a bi-encoder or {WORDS}, and give "
+          "this ranker as --judge"
+        )
+      facts |= {"seed": ranker.seed, "fingerprint": ranker.fingerprint}
+      facts["similarity"] = ranker.similarity
+      finder = _by_vectors(ranker, pool, folder / f"vectors-{number}")
+    miners.append((name, facts, finder))
+  return miners
+
+
+def _by_vectors(ranker: Ranker, pool: _Pool, folder: epath.Path) -> Finder:
+  """Search exactly with a bi-encoder, whose vectors of the passages lie in memory-mapped files.
+
+  What an interrupted call has encoded in `folder` is not encoded again. The passages are encoded when the
+  first question asks, so that what is wrong is said before.
+  """
+  index = functools.cache(lambda: ranker.index(pool.texts, path=str(folder)))
+
+  def find(questions: Sequence[Question], depth: int) -> list[Ranking]:
+    found = index().search_many([q.text for q in questions], depth)
+    pairs = [(q.text, q.candidates[i].text) for q in questions for i in q.positives]
+    scores = ranker.scores(pairs) if pairs else np.zeros(0, np.float32)
+    ends = np.cumsum([len(q.positives) for q in questions])
+    rankings = []
+    for hits, positives in zip(found, np.split(scores, ends[:-1]), strict=True):
+      numbers = np.asarray([hit.index for hit in hits], np.int64)
+      best = np.asarray([hit.score for hit in hits], np.float64)
+      rankings.append(Ranking(numbers, best, positives.astype(np.float64)))
+    return rankings
+
+  return find
+
+
+def _by_words(pool: _Pool) -> Finder:
+  """Rank by BM25; passages that share no word with the question are not found."""
+  scores_of = BM25().fit(()).over_pool(pool.texts)
+
+  def find(questions: Sequence[Question], depth: int) -> list[Ranking]:
+    rankings = []
+    for question in questions:
+      scores = scores_of(question.text)
+      best = retrieve.best(scores, depth)
+      best = best[scores[best] > 0]
+      right = pool.numbers(question.candidates[i].text for i in question.positives)
+      wide = scores.astype(np.float64)
+      rankings.append(Ranking(best, wide[best], wide[right]))
+    return rankings
+
+  return find
+
+
+def _by_chance(pool: _Pool, seed: int) -> Finder:
+  """Draw passages at random, each question's own draw: what mined negatives are compared with."""
+  random = np.random.default_rng(seed)
+
+  def find(questions: Sequence[Question], depth: int) -> list[Ranking]:
+    depth = min(depth, len(pool.texts))
+    none = np.full(depth, np.nan)
+    draw = lambda: random.choice(len(pool.texts), depth, replace=False)
+    return [Ranking(draw(), none, none[:0]) for _ in questions]
+
+  return find
+
+
+class _Tally:
+  """Counts over all questions."""
+
+  def __init__(self):
+    self.dropped = collections.Counter()
+    self.taken = collections.Counter()  # by label, in the estimate of the rate of false negatives
+    self.sizes = collections.Counter()
+
+  def summary(self, count: int) -> dict[str, Any]:
+    """Return the counts as the provenance has them."""
+    positive, taken = self.taken[1], self.taken[0] + self.taken[1]
+    rate = positive / taken if taken else None
+    return {
+      "negatives": sum(size * number for size, number in self.sizes.items()),
+      "questions_with_fewer": sum(n for size, n in self.sizes.items() if size < count),
+      "dropped": dict(self.dropped),
+      "false_negatives": {"taken": taken, "positive": positive, "rate": rate},
+    }
+
+
+def _answers(questions: Sequence[Question]) -> dict[str, list[str]]:
+  """Return the right candidates of the questions in the same words, by the `plain_form` of these."""
+  answers = collections.defaultdict(list)
+  for question in questions:
+    answers[plain_form(question.text)] += [question.candidates[i].text for i in question.positives]
+  return answers
+
+
+def _lines(
+  asked: Sequence[Question],
+  answers: Mapping[str, Sequence[str]],
+  pool: _Pool,
+  miners: Sequence[tuple[str, Mapping[str, Any], Finder]],
+  judge: Ranker | None,
+  settings: Settings,
+  tally: _Tally,
+) -> Iterator[str]:
+  """Yield the lines of the file; only a part of the questions is in the works at a time."""
+  for start in range(0, len(asked), QUESTIONS):
+    part = asked[start : start + QUESTIONS]
+    negatives = [_Negatives(q, answers[plain_form(q.text)], pool, settings) for q in part]
+    for name, _, find in miners:
+      for one, ranking in zip(negatives, find(part, settings.last), strict=True):
+        one.take(name, ranking)
+    if judge is not None:
+      _drop_by_judge(negatives, judge)
+    for one in negatives:
+      yield from one.lines(tally)
+
+
+class _Negatives:
+  """The passages that miners propose as negatives of one question, whose right ones are `answers`."""
+
+  def __init__(self, question: Question, answers: Sequence[str], pool: _Pool, settings: Settings):
+    self.question, self.pool, self._settings = question, pool, settings
+    self.hits: dict[int, tuple[str, int, float]] = {}  # passage -> (miner, rank, score)
+    self.near: dict[int, str] = {}  # passages too near to the positives, and by whom
+    self._scores: list[tuple[dict[int, float], np.ndarray]] = []  # of passages, of the positives
+    self._labels = dict.fromkeys(pool.numbers([question.text]), 0)
+    for candidate in question.candidates:  # a text of several labels is a positive
+      for number in pool.numbers([candidate.text]):
+        self._labels[number] = max(candidate.label, self._labels.get(number, candidate.label))
+    self._labels |= dict.fromkeys(pool.numbers(answers), 1)
+
+  def take(self, name: str, ranking: Ranking) -> None:
+    """Take in what a miner found."""
+    scores = dict(zip(ranking.numbers.tolist(), ranking.scores.tolist(), strict=True))
+    for rank, (number, score) in enumerate(scores.items(), 1):
+      if rank >= self._settings.first:
+        self.hits.setdefault(number, (name, rank, score))
+    self.compare(name, scores, ranking.positives)
+
+  def compare(self, name: str, scores: dict[int, float], positives: np.ndarray) -> None:
+    """Drop the passages whose scores come too near to those of the positives."""
+    limit = self._settings.limit(positives)
+    for number, score in scores.items():
+      if score > limit:  # never of a NaN
+        self.near.setdefault(number, name)
+    self._scores.append((scores, positives))
+
+  def open(self) -> list[int]:
+    """Return the passages that may still be taken, and labelled ones, which tell the rate of false negatives."""
+    minable = [n for n in self.hits if self.pool.minable[n]]
+    return [n for n in minable if n not in self.near or n in self._labels]
+
+  def lines(self, tally: _Tally) -> Iterator[str]:
+    """Yield the lines of the negatives, the best ranks first; count what is dropped."""
+    left = []
+    for number, hit in self.hits.items():
+      if not self.pool.minable[number]:
+        tally.dropped["dev or test question"] += 1
+      elif number in self._labels:
+        tally.dropped["candidate already"] += 1
+      elif number in self.near:
+        tally.dropped["near a positive by " + self.near[number]] += 1
+      else:
+        left.append((number, hit))
+    self._estimate(tally)
+    left.sort(key=lambda entry: entry[1][1])
+    left = left[: self._settings.count]
+    tally.sizes[len(left)] += 1
+    for number, (name, rank, score) in left:
+      provenance = {"by": name, "rank": rank}
+      if not np.isnan(score):
+        provenance["score"] = round(score, 6)
+      yield mined.line(self.question, self.pool.candidate(number), **provenance)
+
+  def _estimate(self, tally: _Tally) -> None:
+    """Count which labelled candidates would be taken if one of several positives had no label."""
+    places = self.question.positives
+    if len(places) < 2:
+      return
+    numbers = [self.pool.numbers([self.question.candidates[i].text])[0] for i in places]
+    wrong = [number for number, label in self._labels.items() if label == 0]
+    for place, number in enumerate(numbers):
+      if numbers.count(number) > 1:  # another positive is the same passage
+        continue
+      for candidate, label in ((number, 1), *((other, 0) for other in wrong)):
+        tally.taken[label] += candidate in self.hits and not self._near_without(candidate, place)
+
+  def _near_without(self, passage: int, place: int) -> bool:
+    """Return whether a passage is too near to the positives but the one at `place`."""
+    for scores, right in self._scores:
+      if len(right) == len(self.question.positives):
+        if scores.get(passage, -np.inf) > self._settings.limit(np.delete(right, place)):
+          return True
+    return False
+
+
+def _drop_by_judge(negatives: Sequence[_Negatives], judge: Ranker) -> None:
+  """Drop what the judge holds for nearly as good an answer as the positives."""
+  asked, passages = [], []
+  for one in negatives:
+    numbers = one.open()
+    texts = [one.question.candidates[i].text for i in one.question.positives]
+    texts += [one.pool.texts[n] for n in numbers]
+    candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
+    asked.append(Question(one.question.id, one.question.text, candidates))
+    passages.append(numbers)
+  scores = next(iter(judge.all_scores(asked).values()))
+  for one, numbers, values in zip(negatives, passages, scores, strict=True):
+    values = np.asarray(values, np.float64)
+    if not judge.has_vectors:  # a share of log-odds, which may be negative, means nothing
+      values = scipy.special.expit(values)
+    count = len(one.question.positives)
+    one.compare(
+      "the judge", dict(zip(numbers, values[count:].tolist(), strict=True)), values[:count]
+    )
+
+
+def to_score(data: str, folders: Sequence[str]) -> tuple[Question, ...]:
+  """Return training questions for a teacher: of a named data set, or of a file that may lack labels.
+
+  `folders`, of `as2jax lab mine`, bring further candidates.
+
+  Raises:
+    InputError: no such data set, file or folder.
+
+  """
+  if data in datasets.SPECS:
+    questions, _ = training_questions(data, ())
+  else:
+    questions = user_files.read(data, labelled=None).questions
+  return mined.added(questions, folders) if folders else questions
+
+
+def training_questions(
+  data: str, exclude: Sequence[str]
+) -> tuple[tuple[Question, ...], list[Question]]:
+  """Return training questions, and the questions of dev and test.
+
+  Args:
+    data: the name of a data set, whose other splits are kept out, or a file of training questions. Of
+      a retrieval data set the candidates are a question's paragraph and all of its right passages.
+    exclude: further files of questions to keep out, or NAME:SPLIT.
+
+  Raises:
+    InputError: no such data set or file.
+
+  """
+  kept_out: list[Question] = []
+  if data in datasets.SPECS:
+    spec = datasets.SPECS[data]
+    splits = _of_pool(data) if spec.is_pool else datasets.dataset(data).splits
+    if "train" not in splits:
+      raise InputError(f"{data} has no split train to mine for; it has {', '.join(splits)}")
+    questions = tuple(splits["train"])
+    # Other sizes of the training data, such as TrecQA's, are no questions of dev or test.
+    for split in splits:
+      if not split.startswith("train"):
+        kept_out += splits[split]
+  else:
+    questions = user_files.read_labelled(epath.Path(data).expanduser())
+  for address in exclude:
+    for its in datasets.by_address(address).splits.values():
+      kept_out += its
+  return questions, kept_out
+
+
+def _of_pool(name: str) -> dict[str, tuple[Question, ...]]:
+  """Return {split: questions} of a retrieval data set, which together have every passage of a paragraph."""
+  pools = datasets.load_pool(name).splits
+  return {split: with_paragraph(pools[split], every=True) for split in pools}

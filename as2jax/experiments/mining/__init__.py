@@ -1,1 +1,0 @@
-"""Hard negatives: candidates that a ranker finds in a pool and that do not answer the question."""
