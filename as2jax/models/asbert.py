@@ -29,6 +29,10 @@ class Triplet(BiEncoder):
   """ASBERT's triplet network (section 3.2): three copies of LM-P1 with shared weights.
 
   Expects the layout `triplets`: (question, positive, negative).
+
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_triplet").loss.margin
+  5.0
   """
 
   layout: ClassVar[Layout] = "triplets"
@@ -57,6 +61,10 @@ class Siamese(BiEncoder):
   """ASBERT's siamese network (section 3.1): P2 combines u and v, one linear layer gives ŷ.
 
   Expects the layout `pairs`: (question, candidate).
+
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_siamese").model.combine
+  'concat_diff'
 
   Attributes:
     combine: P2: `concat_diff` [u; v; |u−v|], `abs_diff` |u−v|, `product` u⊙v or `concat` [u; v].

@@ -31,6 +31,10 @@ class BiEncoderOutput:
 class BiEncoder(System):
   """A language model and a pooling P1: sentence → vector (ASBERT figure 1).
 
+  >>> from as2jax.config import jobs
+  >>> jobs.load("recommended:fast,minilm").model.to_dict()
+  {'name': 'biencoder', 'pooling': 'mean', 'score': 'cosine'}
+
   Attributes:
     encoder: LM, behind the encoder contract.
     pooling: `mean` (special tokens in, padding out), `max`, `cls`, `cls_last` or `attention`.
@@ -101,6 +105,10 @@ class SentenceBert(BiEncoder):
 
   `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
   float32, and products with the dense layers have the highest precision.
+
+  >>> from as2jax.config import jobs
+  >>> jobs.load("recommended:embedder").encoder.pretrained
+  'sentence-transformers/bert-base-nli-mean-tokens'
 
   Attributes:
     pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.

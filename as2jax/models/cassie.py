@@ -92,6 +92,10 @@ class Cassie(System):
   sigmoid; its equation, a softmax, is followed. A node that is absent (no words) sends nothing; its
   own h is ReLU(b), so that its score is a constant.
 
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_cassie:joint").model.template
+  'joint'
+
   Attributes:
     encoder: LM, behind the encoder contract.
     token: whose vector stands for a unit, `cls` (first token) or `cls_last` (XLNet); the encoder's

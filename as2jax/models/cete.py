@@ -72,6 +72,10 @@ class FeatureBased(System):
   `FrozenVectors`, `[s r l d]`: the encoder that makes them is no part of this model. Vectors of several layers, `[s r l layers d]`, are mixed by learned weights first
   (ELMo). The paper does not say where the norms stand.
 
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_cete:glove").model.num_heads
+  6
+
   Attributes:
     encoder_layers: 1; 0 is the ablation of figure 4: the mean of the vectors, without positions.
     num_heads: 8, of the new encoder; must divide the width (GloVe's 300: 6).

@@ -160,6 +160,10 @@ class CrossVAE(System):
   reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`); a batch of one role alone runs one encoder, a
   mixed one runs both on all units.
 
+  >>> from as2jax.config import jobs
+  >>> jobs.load("squad_dual_vae:small").model.crossing
+  'dual'
+
   Attributes:
     encoder: word vectors, behind the encoder contract; trained along.
     crossing: who generates what: `cross` (q from z_a, a from z_q), `dual` (each side itself), or

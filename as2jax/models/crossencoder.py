@@ -74,7 +74,12 @@ class SequenceClassifier(System):
 
 
 class CrossEncoder(SequenceClassifier):
-  """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2)."""
+  """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
+
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_crossencoder").data.max_length
+  128
+  """
 
   template: ClassVar[Template] = "pair"
 
@@ -98,6 +103,10 @@ TEMPLATES = ("local_context", "context", "pair")
 
 class LocalContextCrossEncoder(SequenceClassifier):
   """[CLS] question [SEP] previous [SEP] candidate [SEP] next → P(1) by a two-way softmax.
+
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_loct").model.template
+  'local_context'
 
   Attributes:
     template: `local_context`, the paper's order; `context`, which puts the candidate behind the

@@ -90,6 +90,10 @@ class BM25(ParameterFreeSystem):
 
   Nothing is counted in the training questions: the corpus is all distinct candidate sentences of
   the questions that are ranked, so that a score depends on the split; over a pool, the pool's texts.
+
+  >>> scores = BM25().fit(()).over_pool(["ice is frozen water", "a dog came"])("what is ice")
+  >>> bool(scores[0] > scores[1])
+  True
   """
 
   score_names: ClassVar[tuple[str, ...]] = ("bm25",)

@@ -40,6 +40,10 @@ class M2SNet(System):
   padding are in the similarities. So padding reaches neither a score nor a statistic. Convolutions
   have no bias of their own: batch norm would take it out again, and its β stands there.
 
+  >>> from as2jax.config import jobs
+  >>> jobs.load("trecqa_m2snet:cos").model.similarity
+  'cosine'
+
   Attributes:
     encoder: word vectors, behind the encoder contract.
     similarity, modes, noise: see `SimilarityGrid`.
