@@ -197,7 +197,7 @@ def dataset(
 
   >>> data = dataset("sample", "dev")
   >>> len(data.questions), data.questions[0].text
-  (39, 'what do salmon leave the sea to do')
+  (39, 'what makes the tide rise and fall')
 
   Args:
     name_or_path: a name that `as2jax data list` shows, the path of a file (TSV, CSV, JSON-lines,

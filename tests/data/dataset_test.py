@@ -1,6 +1,7 @@
 """Loading a data set: where it is found, its counts, its splits."""
 
 import dataclasses
+import doctest
 import sys
 import time
 from pathlib import Path
@@ -281,3 +282,7 @@ def test_without_tensorflow_datasets_own_files_are_read(tmp_path, monkeypatch):
   path = tmp_path / "faq.tsv"
   path.write_text("\n".join(ROWS) + "\n")
   assert len(as2jax.dataset(path).questions) == 2
+
+
+def test_the_example_in_the_documentation():
+  assert doctest.testmod(dataset) == (0, 2)
