@@ -142,12 +142,34 @@ def compile_for(
   raise typer.Exit(aot.run(overrides.apply(config, overrides.parse(config, settings)), topology))
 
 
-@app.command(context_settings=PASS_ON, add_help_option=False)
-def vectors(context: typer.Context) -> None:
-  """Trains word vectors. On a data set or a text file; --help shows its options."""
+@app.command(
+  epilog=examples(
+    "as2jax lab vectors --data=wikiqa --dimension=100 --treebank -o vectors.txt",
+    "as2jax lab vectors --text=texts.txt -o vectors.txt",
+  )
+)
+def vectors(
+  target: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="of the vectors")],
+  data: Annotated[str, typer.Option(metavar="NAME", help="a data set, its training split")] = "",
+  config: Annotated[str, typer.Option(metavar="JOB", help="with its data set and text rules")] = "",
+  text: Annotated[str, typer.Option(metavar="FILE", help="UTF-8, a text a line")] = "",
+  dimension: Annotated[int, typer.Option(min=1, help="numbers of a vector")] = 300,
+  epochs: Annotated[int, typer.Option(min=1)] = 5,
+  min_count: Annotated[int, typer.Option(min=1, help="of a word that gets a vector")] = 2,
+  seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+  cased: Annotated[bool, typer.Option("--cased", help="keep case")] = False,
+  treebank: Annotated[
+    bool, typer.Option("--treebank", help="words as GloVe has them: do n't, John 's, u.s.")
+  ] = False,
+) -> None:
+  """Trains word vectors. Skip-gram on a data set or a text file."""
+  import json
+
   from as2jax.experiments import train_vectors
 
-  raise typer.Exit(train_vectors.main(context.args))
+  texts, told = train_vectors.source(data, config, text)
+  settings = train_vectors.Settings(dimension, epochs, min_count, seed, not cased, treebank)
+  print(json.dumps(train_vectors.train(texts, target, settings, told), indent=2))
 
 
 @app.command(

@@ -5,17 +5,15 @@ For those who have no published ones: word2vec's skip-gram with negative samplin
 lies `FILE.json`, which says what they were trained on; results repeat it.
 """
 
-import argparse
 import dataclasses
-import itertools
 import json
-import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+import pathlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from etils import epath
 
+from as2jax.config import jobs
 from as2jax.data import dataset as datasets
 from as2jax.data.lines import Lines
 from as2jax.data.record import Question
@@ -24,6 +22,7 @@ from as2jax.encoders import word_vectors
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
+WINDOW, NEGATIVE = 5, 5  # words to either side; noise words for each real one
 _LONGEST = 10_000  # words; of a longer sentence gensim silently drops the rest
 
 
@@ -33,10 +32,8 @@ class Settings:
 
   Attributes:
     dimension: numbers of a vector.
-    window: words to either side that a word predicts.
     epochs: passes over the text.
     min_count: a word that occurs less often gets no vector.
-    negative: noise words drawn for each real one.
     seed: of initial vectors, noise and windows.
     lower, treebank: how text becomes words (`word_tokenizer.build`); the run that uses the vectors
       should say the same.
@@ -44,10 +41,8 @@ class Settings:
   """
 
   dimension: int
-  window: int
   epochs: int
   min_count: int
-  negative: int
   seed: int
   lower: bool
   treebank: bool
@@ -110,8 +105,8 @@ def train(
   _check_folder(epath.Path(output))
   corpus = Corpus(texts, settings)
   model = Word2Vec(
-    sg=1, hs=0, workers=1, vector_size=settings.dimension, window=settings.window,
-    min_count=settings.min_count, negative=settings.negative, seed=settings.seed,
+    sg=1, hs=0, workers=1, vector_size=settings.dimension, window=WINDOW,
+    min_count=settings.min_count, negative=NEGATIVE, seed=settings.seed,
   )  # fmt: skip
   model.build_vocab(corpus)
   if not len(model.wv):
@@ -120,12 +115,7 @@ def train(
       f"{settings.min_count} times: give more text, or a smaller --min-count"
     )
   sentences, words = corpus.sentences, corpus.words
-  model.train(
-    corpus,
-    total_examples=model.corpus_count,
-    epochs=settings.epochs,
-    callbacks=[_progress(output, settings.epochs)],
-  )
+  model.train(corpus, total_examples=model.corpus_count, epochs=settings.epochs)
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
   word_vectors.write(output, model.wv.index_to_key, model.wv.vectors)
@@ -135,25 +125,13 @@ def train(
     "words": words,
     "vocabulary": len(model.wv),
     "method": f"word2vec skip-gram, gensim {gensim.__version__}",
+    "window": WINDOW,
+    "negative": NEGATIVE,
     **dataclasses.asdict(settings),
     "bytes": epath.Path(output).stat().length,
   }
   write_whole(described, json.dumps(description, indent=2) + "\n")
   return description
-
-
-def _progress(output: epath.PathLike, epochs: int) -> Any:
-  """The callback that prints a line an epoch on stderr."""
-  from gensim.models.callbacks import CallbackAny2Vec
-
-  class Progress(CallbackAny2Vec):
-    def __init__(self):
-      self.epochs = itertools.count(1)
-
-    def on_epoch_end(self, model):
-      print(f"{output}: epoch {next(self.epochs)} of {epochs}", file=sys.stderr, flush=True)
-
-  return Progress()
 
 
 def _check_folder(output: epath.Path) -> None:
@@ -166,76 +144,28 @@ def _check_folder(output: epath.Path) -> None:
     raise InputError(f"{output} cannot be written: {error.strerror or error}") from error
 
 
-def _source(flags: argparse.Namespace) -> tuple[Iterable[str], dict[str, Any]]:
-  """The texts that the flags name, and what to say of them."""
-  if flags.text:
-    return TextFile(flags.text), {"text": os.path.basename(flags.text)}
-  name, root, cache, download = flags.data, flags.root, flags.cache, not flags.no_download
+def source(data: str, config: str, text: str) -> tuple[Iterable[str], dict[str, Any]]:
+  """Return the texts of one of a data set, a job's data set, or a text file, and what to say of them.
+
+  Raises:
+    InputError: none or several are named, there is no such one, or no training split.
+
+  """
+  if sum(map(bool, (data, config, text))) != 1:
+    raise InputError("give one of --data, --config and --text")
+  if text:
+    return TextFile(text), {"text": pathlib.Path(text).name}
   rules: tuple[str, ...] = ()
-  if flags.config:
-    from as2jax.config import jobs
-
-    data = jobs.load(flags.config).data
-    name, root, cache = data.name, root or data.root, cache or data.cache
-    download = download and data.download
-    rules = tuple(data.rules)
+  options: dict[str, Any] = {}
+  if config:
+    section = jobs.load(config).data
+    data, rules = section.name, tuple(section.rules)
+    options = {"root": section.root, "cache": section.cache, "download": section.download}
     normalise.check(rules)
-  dataset = datasets.load(name, root=root, cache=cache, download=download)
+  dataset = datasets.load(data, **options)
   if "train" not in dataset.splits:
-    raise InputError(f"the dataset {name!r} has no training split; name another, or give --text")
-  source = {"dataset": name, "split": "train", "fingerprint": dataset.fingerprints["train"]}
-  source |= {"rules": list(rules)} if rules else {}
-  return training_texts(normalise.apply(dataset.splits["train"], rules)), source
-
-
-def _positive(value: str) -> int:
-  if not value.isdigit() or int(value) < 1:
-    raise argparse.ArgumentTypeError(f"{value!r} is no whole number above 0")
-  return int(value)
-
-
-def _seed(value: str) -> int:
-  if not value.isdecimal() or int(value) >= 2**32:
-    raise argparse.ArgumentTypeError(f"{value!r} is no whole number from 0 to 2**32 - 1")
-  return int(value)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Trains as the flags say; returns the exit status: 0 or 2 (bad input)."""
-  parser = argparse.ArgumentParser(
-    prog="as2jax lab vectors", description=(__doc__ or "").partition("\n\n")[2]
-  )
-  source = parser.add_mutually_exclusive_group(required=True)
-  source.add_argument("--data", metavar="NAME", help="a dataset, of which the training split")
-  source.add_argument(
-    "--config", metavar="FILE", help="a config, whose section `data` names it and its text rules"
-  )
-  source.add_argument("--text", metavar="FILE", help="a UTF-8 file with a text a line")
-  parser.add_argument("--output", metavar="FILE", required=True, help="where the vectors go")
-  parser.add_argument("--root", default="", help="folder of the data (default: $AS2JAX_DATA)")
-  parser.add_argument("--cache", default="", help="folder of prepared copies ($AS2JAX_CACHE)")
-  parser.add_argument("--no-download", action="store_true", help="never fetch the public archive")
-  numbers = {"dimension": 300, "window": 5, "epochs": 5, "min_count": 2, "negative": 5}
-  for name, value in numbers.items():
-    flag, told = f"--{name.replace('_', '-')}", f"(default: {value})"
-    parser.add_argument(flag, type=_positive, metavar="N", default=value, help=told)
-  parser.add_argument("--seed", type=_seed, metavar="N", default=0, help="(default: 0)")
-  parser.add_argument("--cased", action="store_true", help="keep case")
-  parser.add_argument(
-    "--treebank", action="store_true", help="words as GloVe has them: do n't, John 's, u.s., 1,000"
-  )
-  flags = parser.parse_args(arguments)
-  settings = Settings(
-    **{name: getattr(flags, name) for name in numbers},
-    seed=flags.seed,
-    lower=not flags.cased,
-    treebank=flags.treebank,
-  )
-  try:
-    texts, told = _source(flags)
-    description = train(texts, flags.output, settings, told)
-  except InputError as error:
-    print(error, file=sys.stderr)
-    return 2
-  print(json.dumps(description, indent=2))
-  return 0
+    raise InputError(f"the dataset {data!r} has no training split; name another, or give --text")
+  told = {"dataset": data, "split": "train", "fingerprint": dataset.fingerprints["train"]}
+  if rules:
+    told["rules"] = list(rules)
+  return training_texts(normalise.apply(dataset.splits["train"], rules)), told

@@ -9,18 +9,21 @@ import sys
 import numpy as np
 import pytest
 
+from as2jax.commands import app
 from as2jax.data.dataset import load
 from as2jax.encoders import static, word_vectors
 from as2jax.experiments import train_vectors
-from as2jax.experiments.train_vectors import Settings, main, train, training_texts
+from as2jax.experiments.train_vectors import Settings, train, training_texts
 from as2jax.runtime.errors import InputError
 
 pytest.importorskip("gensim", reason="gensim is not installed")
 
-SMALL = Settings(
-  dimension=8, window=3, epochs=2, min_count=2, negative=3, seed=0, lower=True, treebank=True
-)
+SMALL = Settings(dimension=8, epochs=2, min_count=2, seed=0, lower=True, treebank=True)
 FLAGS = ["--dimension=8", "--epochs=2", "--seed=3"]
+
+
+def main(arguments):
+  return app.run(["lab", "vectors", *arguments])
 
 
 def vectors(path, vocabulary=None):
@@ -35,9 +38,7 @@ def pairs(topics=2, each=400):
 
 
 def test_words_that_meet_are_near(tmp_path):
-  settings = Settings(
-    dimension=12, window=5, epochs=20, min_count=2, negative=5, seed=1, lower=True, treebank=False
-  )
+  settings = Settings(dimension=12, epochs=20, min_count=2, seed=1, lower=True, treebank=False)
   train(pairs(each=4000), tmp_path / "v.txt", settings, {})
   actual = vectors(tmp_path / "v.txt")
   assert len(actual.words) == 16
@@ -80,34 +81,6 @@ def test_a_config_names_the_dataset(tmp_path, capsys):
   capsys.readouterr()
   assert (tmp_path / "conf.txt").read_bytes() == (tmp_path / "data.txt").read_bytes()
   assert json.loads((tmp_path / "conf.txt.json").read_text())["dataset"] == "sample"
-
-
-@pytest.mark.parametrize(
-  ("flags", "expected"),
-  [
-    ([], {"root": "its/root", "cache": "its/cache", "download": True}),
-    (["--root=mine"], {"root": "mine", "cache": "its/cache", "download": True}),
-    (["--cache=mine", "--no-download"], {"root": "its/root", "cache": "mine", "download": False}),
-  ],
-)
-def test_flags_override_where_a_config_has_its_data(tmp_path, monkeypatch, flags, expected):
-  (tmp_path / "placed.py").write_text(
-    "from configs.wikiqa_triplet import get_config as sample\n\n"
-    "def get_config():\n"
-    "  config = sample('sample')\n"
-    "  config.data.root, config.data.cache = 'its/root', 'its/cache'\n"
-    "  config.data.download = True\n"
-    "  return config\n"
-  )
-  asked = []
-
-  def noted(name, **options):
-    asked.append(options)
-    raise InputError("nothing is read here")
-
-  monkeypatch.setattr(train_vectors.datasets, "load", noted)
-  assert main([f"--config={tmp_path}/placed.py", f"--output={tmp_path}/v.txt", *flags]) == 2
-  assert asked == [expected]
 
 
 def test_the_text_rules_of_a_config_are_those_of_its_runs(tmp_path, capsys):
@@ -173,6 +146,10 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     (["--text=absent.txt"], "absent.txt does not exist"),
     (["--config=absent.py"], "there is no file absent.py"),
     (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
+    ([], "give one of --data, --config and --text"),
+    (["--data=sample", "--text=x"], "give one of --data, --config and --text"),
+    (["--data=sample", "--dimension=0"], "dimension"),
+    (["--data=sample", "--seed=-1"], "seed"),
   ],
 )
 def test_bad_input(tmp_path, capsys, flags, pattern):
@@ -181,18 +158,3 @@ def test_bad_input(tmp_path, capsys, flags, pattern):
   assert main([*flags, f"--output={tmp_path}/v.txt"]) == 2
   assert pattern in capsys.readouterr().err
   assert not (tmp_path / "v.txt").exists()
-
-
-@pytest.mark.parametrize(
-  "flags",
-  [
-    [],
-    ["--data=sample", "--text=x"],
-    *(["--data=sample", x] for x in ("--dimension=0", "--seed=-1")),
-  ],
-)
-def test_unfit_flags(tmp_path, capsys, flags):
-  with pytest.raises(SystemExit) as caught:
-    main([*flags, f"--output={tmp_path}/v.txt"])
-  assert caught.value.code == 2
-  assert "error:" in capsys.readouterr().err
