@@ -67,6 +67,7 @@ class Table:
     """Raise one InputError for all faults, each a (row number, problem); none where there is none."""
     if not faults:
       return
+    faults = sorted(faults, key=lambda fault: fault[0])
     number, problem = faults[0]
     others = [f"{self.place(n)}: {what}" for n, what in faults[1:SHOWN]]
     if len(faults) > SHOWN:

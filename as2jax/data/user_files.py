@@ -191,13 +191,15 @@ class _Reading:
     texts: dict[Any, str] = {}
     labels: dict[Any, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     empty, repeated, contradictory = [], [], []
-    rows = 0
+    rows, earlier = 0, None
     for number, key, record in self.records(groups, texts):
       rows += 1
       row = self.row(number, record)
       if row is None:
         empty.append(number)
         continue
+      earlier = earlier or row
+      self.check_alike(row, earlier)
       text = row.texts["question"]
       key = key or row.texts.get("question_id") or text
       group = groups.setdefault(key, [])
@@ -345,18 +347,18 @@ class _Reading:
     this, others = ("no label", "have one") if self.labelled else ("a label", "have none")
     return f"this line has {this}, earlier ones {others}; give it on all lines or on none"
 
-  def check_ids(self, groups: Mapping[Any, Sequence[_Row]]) -> None:
-    """Find ids on some rows only, and ids that two questions or two candidates have."""
-    first: dict[str, int] = {}
-    rows = [row for group in groups.values() for row in group]
-    earlier = min(rows, key=lambda row: row.number, default=None)
+  def check_alike(self, row: _Row, earlier: _Row) -> None:
+    """Find an id that this row has and the first one has not, or the other way round."""
     for name in IDS:
-      for row in rows:
-        if bool(row.texts.get(name)) != bool(earlier.texts.get(name)):
-          here, there = ("has", "has none") if row.texts.get(name) else ("has no", "has one")
-          place = f"{self.table.place(earlier.number)} {there}"
-          what = f"this line {here} {name}, {place}; give it on all lines or on none"
-          self.faults.append((row.number, what))
+      if bool(row.texts.get(name)) != bool(earlier.texts.get(name)):
+        here, there = ("has", "has none") if row.texts.get(name) else ("has no", "has one")
+        place = f"{self.table.place(earlier.number)} {there}"
+        what = f"this line {here} {name}, {place}; give it on all lines or on none"
+        self.faults.append((row.number, what))
+
+  def check_ids(self, groups: Mapping[Any, Sequence[_Row]]) -> None:
+    """Find ids that two questions or two candidates have."""
+    first: dict[str, int] = {}
     for place, (key, group) in enumerate(groups.items(), 1):
       question_id = _id_of(group, place, key)
       number = group[0].number if group else key[0]
