@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from as2jax.config import recipes
 from as2jax.config import words as config_words
 from as2jax.data.dataset import SPECS
 from as2jax.encoders import pretraining
@@ -17,13 +16,14 @@ from as2jax.encoders import pretraining
     config_words.MINILM,
     "sentence-transformers/all-MiniLM-L6-v2",
     "/data/all-MiniLM-L6-v2/",
-    *recipes.LARGER,
-    *recipes.LARGER.values(),
+    *config_words.LARGER,
+    *config_words.LARGER.values(),
     "google-bert/bert-base-uncased",
     "sentence-transformers/bert-base-nli-mean-tokens",
     "glove.6B.zip:glove.6B.300d.txt",
     "infersent/infersent1.pkl",
-    *(file for file, _ in recipes.VECTORS.values()),
+    "glove/glove.6B.300d.txt",
+    "fasttext/crawl-300d-2M.vec",
   ],
 )
 def test_the_encoders_of_the_configs_are_known(name):
