@@ -260,21 +260,6 @@ def test_the_command_prints_each_form(folders, capsys):
   assert "for systems on one data set" in capsys.readouterr().err
 
 
-def test_one_run_without_randomness_is_a_method(folders, capsys):
-  """Another run of word overlap or BM25 would be the same: methods are told apart by one of each."""
-  for name in ("word_overlap", "bm25"):
-    assert json.loads((folders / name / "results.json").read_text())["deterministic"] is True
-  rows = rows_of(capsys, folders / "word_overlap", folders / "bm25", "--metrics=map")
-  assert rows[1]["methods_note"] == "" and rows[1]["p_methods"] == pytest.approx(rows[1]["p_t"])
-
-
-def test_a_trained_system_is_not_deterministic(folders, finished_run, capsys):
-  trained = finished_run("triplet")
-  assert json.loads((trained / "results.json").read_text())["deterministic"] is False
-  rows = rows_of(capsys, folders / "bm25", trained, "--metrics=map")
-  assert rows[1]["methods_note"] == "cannot be told from one seed" and rows[1]["p_methods"] is None
-
-
 def test_a_run_that_training_did_not_improve_says_so(folders, tmp_path, capsys):
   def worse(content):
     content["seeds"][0] |= {"steps": 7, "best_epoch": 0}
