@@ -15,7 +15,7 @@ SHOWN, OF_POOL = ("map", "mrr", "p@1"), ("mrr", "r@1", "r@5")
 
 
 def table(folders: Sequence[str], split: str = "test") -> str:
-  """Runs as the rows of a text table, on the clean questions of `split`.
+  """Render runs as the rows of a text table, on the clean questions of `split`.
 
   Raises:
     InputError: a folder without results, other data than the first's, no such split.

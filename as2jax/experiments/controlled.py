@@ -124,7 +124,7 @@ TASKS = {
 
 
 def check(name: str) -> Task:
-  """The task of that name; InputError where there is none."""
+  """Return the task of that name; raise InputError where there is none."""
   if name not in TASKS:
     raise InputError(f"there is no task {name}: name one of {', '.join(TASKS)}")
   return TASKS[name]
@@ -137,7 +137,7 @@ def run(
   seeds: Sequence[int] = (0, 1, 2),
   settings: Mapping[str, Any] = {},  # noqa: B006 (never changed)
 ) -> str:
-  """Trains the systems of a task and BM25, and returns their table with the test of methods.
+  """Train the systems of a task and BM25; return their table with the test of methods.
 
   The same call goes on where it was stopped, and trains nothing that is finished.
 
@@ -174,7 +174,7 @@ def run(
 
 
 def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, Any]]]:
-  """The systems of a task, its ablation first and BM25 last: name -> (job, its settings)."""
+  """Return the systems of a task, its ablation first and BM25 last: name -> (job, its settings)."""
   task = TASKS[name]
   key, place = ENCODERS[task.encoder]
   common = {"data.name": f"controlled_{name}", **QUIET}
@@ -187,12 +187,12 @@ def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, An
 
 
 def config(job: str, settings: Mapping[str, Any]) -> Any:
-  """The config of one of `jobs`."""
+  """Return the config of one of `jobs`."""
   return overrides.apply(job_files.load(job), settings, f"{job}:")
 
 
 def write_encoders(folder: pathlib.Path) -> None:
-  """Writes what `ENCODERS` names, of random numbers, for the words of all tasks; what is there stays."""
+  """Write what `ENCODERS` names, of random numbers, for the words of all tasks; keep what is there."""
   words = controlled.vocabulary()
   rng = np.random.default_rng(0)
   rows = rng.normal(size=(len(words), VECTOR)) / np.sqrt(VECTOR)
@@ -207,7 +207,7 @@ def write_encoders(folder: pathlib.Path) -> None:
 
 
 def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixes: bool) -> None:
-  """A BERT of the words; where it does not mix, what its layer adds begins as 0."""
+  """Write a BERT of the words; where it does not mix, its layer adds 0 at first."""
   from safetensors.numpy import save_file
 
   sizes = {

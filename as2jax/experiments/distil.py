@@ -58,7 +58,7 @@ def distil(
   allow_seen: bool = False,
   source: str = "",
 ) -> dict[str, Any]:
-  """Writes teachers' scores where `data.teachers` finds them (`eval/train/run.trec`), with provenance.
+  """Write teachers' scores where `data.teachers` finds them (`eval/train/run.trec`), with provenance.
 
   Args:
     questions: training questions; their labels are read by a cross-fitted job alone.
@@ -107,7 +107,7 @@ def distil(
 
 
 def _check(questions: Sequence[Question], cross_fit: CrossFit | None, source: str) -> None:
-  """Raises InputError for a number of folds that makes no sense, and ids that no run file can hold."""
+  """Raise InputError for a wrong number of folds, and ids that no run file can hold."""
   if cross_fit is not None and cross_fit.folds < 2:
     raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
   for question in questions:
@@ -120,7 +120,7 @@ def _check(questions: Sequence[Question], cross_fit: CrossFit | None, source: st
 
 
 def _finite(scores: np.ndarray, teacher: Mapping[str, Any]) -> np.ndarray:
-  """The scores, where all are finite; InputError otherwise."""
+  """Return the scores; raise InputError where one is not finite."""
   if not np.isfinite(scores).all():
     raise InputError(f"the teacher {dict(teacher)} gave a score that is not finite")
   return scores
@@ -129,7 +129,7 @@ def _finite(scores: np.ndarray, teacher: Mapping[str, Any]) -> np.ndarray:
 def _scores_of(
   teacher: str, questions: Sequence[Question], allow_seen: bool
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
-  """The scores of each question's candidates, and what says which teacher gave them."""
+  """Return the scores of each question's candidates, and which teacher gave them."""
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
     read = teacher_scores.read_scores(path)
@@ -158,7 +158,7 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
 
 
 def _seen(teacher: str, questions: Sequence[Question]) -> int:
-  """How many of the questions a run, or one that it was begun from, was trained on."""
+  """Count the questions that a run, or one that it was begun from, was trained on."""
   run, left = Run(epath.Path(teacher).expanduser()), list(questions)
   while True:
     known = _trained_on(run)
@@ -179,7 +179,7 @@ def _seen(teacher: str, questions: Sequence[Question]) -> int:
 
 
 def _trained_on(run: Run) -> frozenset[str]:
-  """The texts of a run's training questions, under its text rules; none where it took no step.
+  """Return the texts of a run's training questions under its text rules; none where it took no step.
 
   Questions that its `data.train_filter` left out are not: a run of answerable questions may score the
   others of the same file.
@@ -203,14 +203,14 @@ def _trained_on(run: Run) -> frozenset[str]:
 
 
 def fold_of(question: Question, folds: int) -> int:
-  """The fold of a question: by its text, so that equal questions are never apart."""
+  """Return the fold of a question: by its text, so that equal questions are never apart."""
   return int(hashlib.sha256(question.text.encode()).hexdigest(), 16) % folds
 
 
 def _cross_fitted(
   questions: Sequence[Question], cross_fit: CrossFit, working: epath.Path
 ) -> list[np.ndarray]:
-  """The scores of each question by a teacher that was trained on the other folds."""
+  """Score each question by a teacher that was trained on the other folds."""
   folds = [fold_of(question, cross_fit.folds) for question in questions]
   scores: list[np.ndarray] = [np.zeros(0)] * len(questions)
   for fold in range(cross_fit.folds):
@@ -237,7 +237,7 @@ def _cross_fitted(
 
 
 def _lines(question: Question) -> str:
-  """A question's labelled candidates as lines of a user's own file."""
+  """Return a question's labelled candidates as lines of a user's own file."""
   rows = [
     {
       "question_id": question.id,

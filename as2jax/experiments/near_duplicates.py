@@ -56,7 +56,7 @@ class NearDuplicates:
 def near_duplicates(
   test: Sequence[Question], train: Sequence[Question], embed: Embed, *, threshold: float = THRESHOLD
 ) -> NearDuplicates:
-  """Finds the texts of `test` that have a near-duplicate in `train`.
+  """Find the texts of `test` that have a near-duplicate in `train`.
 
   Args:
     embed: the vectors `[n, d]` of texts.
@@ -97,7 +97,7 @@ def near_duplicates(
 def _matches(
   texts: Sequence[str], train: Sequence[str], embed: Embed, threshold: float
 ) -> dict[str, dict[str, str]]:
-  """For each text {training text near to it: kind}, the training texts of `NEAREST` at most."""
+  """Return for each text {training text near to it: kind}, at most `NEAREST` by vectors."""
   known, same = set(train), defaultdict(list)
   for text in train:
     same[plain_form(text)].append(text)
@@ -122,7 +122,7 @@ def _kind(near: dict[str, str]) -> str:
 
 
 def _pair_kind(question: dict[str, str], sentence: dict[str, str], answers: Any) -> str:
-  """The kind of the nearest training pair: that of the looser of its two texts."""
+  """Return the kind of the nearest training pair: that of the looser of its two texts."""
   kinds = [
     max(asked, its, key=KINDS.index)
     for near, asked in question.items()
@@ -133,7 +133,7 @@ def _pair_kind(question: dict[str, str], sentence: dict[str, str], answers: Any)
 
 
 def embedder(source: str) -> Embed:
-  """The vectors of a published sentence encoder, or of a run, as `as2jax.load` opens it.
+  """Open a published sentence encoder, or a run, as `as2jax.load` does.
 
   A run has text rules of its own, which its vectors follow.
 
@@ -153,7 +153,7 @@ def embedder(source: str) -> Embed:
 def report(
   folders: Sequence[str], *, split: str, encoder: str, threshold: float = THRESHOLD
 ) -> dict[str, Any]:
-  """The near-duplicates of a split of the runs' data set, and the runs' metrics without them.
+  """Report the near-duplicates of a split of the runs' data set, and metrics without them.
 
   Returns:
     `data`, `split`, `train`, `encoder`, `threshold`; `texts` and `counts` of `NearDuplicates`; and
@@ -208,7 +208,7 @@ def report(
 
 
 def text_of(content: dict[str, Any]) -> str:
-  """A report as text."""
+  """Render a report as text."""
   cells = [["", "all", *KINDS]]
   for row, its in content["counts"].items():
     cells.append([row, str(content["texts"][row]), *(str(its[kind]) for kind in KINDS)])

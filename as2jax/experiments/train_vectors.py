@@ -75,7 +75,7 @@ class TextFile:
 
 
 def training_texts(questions: Iterable[Question]) -> list[str]:
-  """The distinct texts of questions and candidates, in order of first appearance."""
+  """Return the distinct texts of questions and candidates, in order of first appearance."""
   texts = (text for q in questions for text in (q.text, *(c.text for c in q.candidates)))
   return list(dict.fromkeys(texts))
 
@@ -83,7 +83,7 @@ def training_texts(questions: Iterable[Question]) -> list[str]:
 def train(
   texts: Iterable[str], output: epath.PathLike, settings: Settings, source: dict[str, Any]
 ) -> dict[str, Any]:
-  """Trains vectors and writes them, whole or not at all, and then their description.
+  """Train vectors and write them, whole or not at all, and then their description.
 
   One thread, so that equal text and settings give equal vectors on one machine. Frequent words are
   sampled down and the rate falls as gensim does by default (1e-3; 0.025 to 0.0001).
@@ -135,7 +135,7 @@ def train(
 
 
 def _check_folder(output: epath.Path) -> None:
-  """Raises InputError where vectors cannot be written, before they are trained."""
+  """Raise InputError where vectors cannot be written, before they are trained."""
   if output.is_dir():
     raise InputError(f"{output} is a directory; give the path of a file")
   try:

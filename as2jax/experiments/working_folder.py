@@ -11,7 +11,7 @@ from as2jax.runtime.files import lock
 
 @contextlib.contextmanager
 def open_working(output: epath.PathLike) -> Generator[tuple[epath.Path, epath.Path], None, None]:
-  """The folder and its part for unfinished work, which no other process can open meanwhile.
+  """Open a folder and its part for unfinished work, which no other process can open meanwhile.
 
   A command puts its results beside that part, which is removed at the end: as long as it is there,
   what lies beside it is unfinished, too. After an error it stays, for the same command to go on,

@@ -71,13 +71,13 @@ class Plan:
   taken: dict[tuple[str, str], pathlib.Path] = dataclasses.field(default_factory=dict)
 
   def folders(self, cell: tuple[str, str], output: pathlib.Path) -> list[pathlib.Path]:
-    """Where the runs of a cell lie, or will lie."""
+    """Return the folders of the runs of a cell, finished or not."""
     if cell in self.taken:
       return [self.taken[cell]]
     return [output / job.id for job in self.cells.get(cell, ())]
 
   def drop_idle(self) -> None:
-    """Takes out of the waves what no cell needs: its cell is skipped, or taken from a finished run."""
+    """Take out of the waves the jobs of skipped cells and of cells that finished runs fill."""
     left = {job.id for cell, jobs in self.cells.items() if cell not in self.taken for job in jobs}
     waiting = list(left)
     while waiting:
@@ -88,15 +88,15 @@ class Plan:
 
 
 class Lacking(Exception):
-  """A job that cannot be run here; the message says why."""
+  """Say why a job cannot be run here."""
 
 
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
-  """The config of a run before what it depends on, and FILE.py:ARGUMENT.
+  """Return the config of a run and FILE.py:ARGUMENT, without the runs that it begins with.
 
   A word that names an encoder takes the place of the row's own. Where the config refuses the words of
-  `choice` beside the name of its own vectors, they take its place; a baseline, which is not trained, takes those of an encoder alone. A config that does not
-  take them at all stays the paper's, which the second result shows.
+  `choice` beside the name of its own vectors, they take its place. A baseline, which is not trained,
+  takes the words of an encoder alone. A config that takes none stays the paper's.
   """
   file, _, argument = run.config.partition(":")
   path = job_files.path(file)
@@ -124,7 +124,7 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
 
 
 def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) -> Plan:
-  """Resolves every run of a table.
+  """Resolve every run of a table.
 
   Args:
     output: folder of the runs, absolute: a second stage names its first by it.
@@ -164,7 +164,7 @@ def _jobs(
   run_plan: Plan,
   only: int | None = None,
 ) -> tuple[list[points.Job], int, str]:
-  """A run's jobs, one a seed; their wave; the config that they are of.
+  """Return a run's jobs, one a seed, their wave, and the config that they are of.
 
   Each seed has runs of its own of all that it begins with, but for rankers without randomness.
 
@@ -205,7 +205,7 @@ def _jobs(
 
 
 def _put(run_plan: Plan, wave: int, jobs: Sequence[points.Job]) -> None:
-  """Adds jobs to a wave; what another row runs, too, is run once."""
+  """Add jobs to a wave, those of several rows once."""
   known = {job.id for jobs_ in run_plan.waves for job in jobs_}
   while len(run_plan.waves) <= wave:
     run_plan.waves.append([])
@@ -256,7 +256,7 @@ def _encoder(config: Any) -> str:
 
 @functools.cache
 def _transformer(spec: str) -> str:
-  """A folder, a package, or a hub name that is cached or that the hub would give."""
+  """Return why weights are not here: no folder, package or name that the hub has or cached."""
   reason = hub.absent(spec)
   return f"weights {spec}: {reason}" if reason else ""
 
@@ -289,7 +289,7 @@ def take(run_plan: Plan, folders: Sequence[pathlib.Path]) -> None:
 
 
 def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], dict[str, Any]]]:
-  """The folder, config and results of each finished run that lies at `folder` or in it."""
+  """Return folder, config and results of each finished run at `folder` or in it."""
   there = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
   runs = [path for path in there if finished(path) and (path / "config.json").exists()]
   if not runs:
@@ -303,13 +303,13 @@ def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], 
 
 
 def _unevaluated(content: dict[str, Any], asked: Sequence[str]) -> list[str]:
-  """The splits that a row reports and its data have, but the results lack."""
+  """Return the splits that a row reports and its data have, but the results lack."""
   there, parts = results.splits_of(content), content["data"]["splits"].keys()
   return [split for split in asked if split not in there and set(split.split("+")) <= parts]
 
 
 def _known(config: dict[str, Any]) -> dict[str, Any]:
-  """A flat config without seeds; keys that are younger than the run have their defaults."""
+  """Return a flat config without seeds; keys that are younger than the run have their defaults."""
   flat = {**flatten(json.loads(base.get_config().to_json())), **flatten(config)}
   flat.pop("seeds")
   return flat

@@ -30,7 +30,7 @@ class Published(NamedTuple):
 
 
 def figures(runs: Sequence[tuple[Config, Mapping[str, Any]]], where: str) -> list[Published]:
-  """The published figures of the rows that runs are of.
+  """Find the published figures of the rows that runs are of.
 
   Args:
     runs: (config, content of `results.json`) of each.
@@ -54,7 +54,7 @@ def _paper(table: Table) -> str:
 
 
 def _without(config: Config, content: Mapping[str, Any]) -> bool:
-  """Whether no published figure belongs beside a run: the sample, a second stage, a toy encoder."""
+  """Return whether a run has no published figure: the sample, a second stage, a toy encoder."""
   if config["data"]["name"] == "sample" or config["warm_start"]["run"]:
     return True
   named = config.get("encoder", {}).get("pretrained")
@@ -62,7 +62,7 @@ def _without(config: Config, content: Mapping[str, Any]) -> bool:
 
 
 def _of_paper(tables: Sequence[Table], config: Config, where: str) -> list[Published]:
-  """The figures of the row of a paper that a config is of: that with its encoder, else the job's."""
+  """Return the figures of a config's row of a paper: that with its encoder, else the job's."""
   alike = [
     (table, row, key, _weights(config) == _weights(theirs), ":" in row.runs[key].config)
     for table in tables
@@ -82,7 +82,7 @@ def _of_paper(tables: Sequence[Table], config: Config, where: str) -> list[Publi
 
 
 def _rows(table: Table, where: str) -> Iterator[tuple[Row, str, Config]]:
-  """Rows with the key and the config of a run that a column measures as `where` says."""
+  """Yield rows with the key and the config of a run that a column measures as `where` says."""
   for row in table.rows:
     for key, run in row.runs.items():
       job = pathlib.PurePath(run.config.partition(":")[0]).stem
@@ -100,7 +100,7 @@ def _measured(column: Any, where: str) -> bool:
 
 
 def _same(mine: Config, theirs: Config) -> bool:
-  """Whether two configs are one system on one data set under one protocol."""
+  """Return whether two configs are one system on one data set under one protocol."""
   sections = lambda config: (
     flatten(config["model"]),
     config["loss"]["name"],
@@ -112,26 +112,26 @@ def _same(mine: Config, theirs: Config) -> bool:
 
 
 def _plain(value: Any) -> Any:
-  """Tuples as lists, as JSON has them."""
+  """Return tuples as lists, as JSON has them."""
   if isinstance(value, Mapping):
     return {key: _plain(one) for key, one in value.items()}
   return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _weights(config: Config) -> tuple[str, ...]:
-  """The file names of what an encoder reads."""
+  """Return the file names of what an encoder reads."""
   encoder = config.get("encoder", {})
   return tuple(str(encoder.get(key) or "").rpartition("/")[2] for key in WEIGHTS)
 
 
 def _may_differ(config: Config) -> bool:
-  """Whether a run with another encoder stands beside the paper's: it is trained, and no vectors."""
+  """Return whether a run with another encoder may stand beside the paper's: trained, no vectors."""
   encoder = config.get("encoder", {})
   return config["loss"]["name"] != "none" and bool(encoder.get("pretrained"))
 
 
 def _of_row(table: Table, row: Row, key: str, where: str) -> Iterable[Published]:
-  """The figures of a row under the columns that measure what `where` says."""
+  """Yield the figures of a row under the columns that measure what `where` says."""
   whose = row.name if _paper(table) in row.name else f"{row.name} ({_paper(table)})"
   for column, value in zip(table.columns, row.published, strict=True):
     if value is not None and column.runs == (key,) and _measured(column, where):

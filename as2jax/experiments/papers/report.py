@@ -36,7 +36,7 @@ class Figure:
 
 
 class Figures:
-  """What the finished runs of a table come to.
+  """Compute what the finished runs of a table come to.
 
   Attributes:
     own: rows whose figures stand beside the published ones.
@@ -50,31 +50,30 @@ class Figures:
     self.rows = {row.name: row for row in table.rows}
     same: dict[tuple, list[Row]] = {}
     for row in table.rows:
-      ids = [
-        (key, *plan.folders((row.name, key), output))
-        for key in row.runs
-        if (row.name, key) in plan.cells
-      ]
-      same.setdefault((row.name,) if row.gain_over or not ids else tuple(ids), []).append(row)
+      runs: list[Any] = []
+      for key in row.runs:
+        if (row.name, key) in plan.cells:
+          runs.append((key, *plan.folders((row.name, key), output)))
+      same.setdefault(tuple(runs) or (row.name,), []).append(row)
     self.apart: list[tuple[list[Row], str]] = []
+    self.own = set(self.rows)
     for rows in same.values():
-      others = dict.fromkeys(
-        plan.others[row.name, key]
-        for row in rows
-        for key in row.runs
-        if (row.name, key) in plan.others
-      )
+      others: dict[str, None] = {}
+      for row in rows:
+        for key in row.runs:
+          if (row.name, key) in plan.others:
+            others[plan.others[row.name, key]] = None
       if len(rows) > 1 or others:
         self.apart.append((rows, "; ".join(others)))
-    apart = {row.name for rows, _ in self.apart for row in rows}
-    gains = [row for row in table.rows if apart & set(row.gain_over)]
-    self.apart += [([row], "") for row in gains]
-    apart |= {row.name for row in gains}
-    self.own = {row.name for row in table.rows} - apart
+        self.own -= {row.name for row in rows}
+    for row in table.rows:
+      if not set(row.gain_over) <= self.own:
+        self.apart.append(([row], ""))
+        self.own.discard(row.name)
     self._loaded: dict[tuple, RunScores | None] = {}
 
   def scores(self, row: Row, key: str, column: Column) -> RunScores | None:
-    """The values of every question of one run of a row, once all its seeds are finished."""
+    """Return the values of every question of one run of a row, once all its seeds are finished."""
     place = row.name, key, column.split, column.question_filter
     if place not in self._loaded:
       self._loaded[place] = self._load(row, key, column)
@@ -102,13 +101,15 @@ class Figures:
     return sweep_table.one_system(row.name, jobs, runs)
 
   def _finished_of(self, key: str) -> str | None:
-    """The folder of a finished run on the data of `key`, whose judgements measure run files."""
-    cells = [cell for cell in self.plan.cells if cell[1] == key]
-    folders = (folder for cell in cells for folder in self.plan.folders(cell, self.output))
-    return next((str(folder) for folder in folders if finished(folder)), None)
+    """Return a finished run on the data of `key`, whose judgements measure run files."""
+    for cell in self.plan.cells:
+      for folder in self.plan.folders(cell, self.output):
+        if cell[1] == key and finished(folder):
+          return str(folder)
+    return None
 
   def figure(self, row: Row, column: Column) -> Figure | None:
-    """What the finished runs of a row come to in a column; None where there are none."""
+    """Return what the finished runs of a row come to in a column; None where there are none."""
     if row.gain_over:
       return self._gain(row, column)
     parts = self._parts(row, column)
@@ -124,7 +125,7 @@ class Figures:
     return figures
 
   def _gain(self, row: Row, column: Column) -> Figure | None:
-    """The relative gain in per cent, over the data sets that both rows have."""
+    """Return the relative gain in per cent, over the data sets that both rows have."""
     by_row = [self._parts(self.rows[name], column) for name in row.gain_over]
     shared = by_row[0].keys() & by_row[1].keys()
     base, ours = (_average({key: parts[key] for key in shared}) for parts in by_row)
@@ -133,18 +134,17 @@ class Figures:
     return dataclasses.replace(ours, mean=100 * (ours.mean - base.mean) / base.mean)
 
   def notes(self) -> list[str]:
-    """What must be said of rows: weights, one seed, nothing gained by training, run files."""
+    """Say of rows: other weights, one seed, nothing gained by training, run files."""
     lines = []
     for rows, others in self.apart:
       names = ", ".join(row.name for row in rows)
       one = f"{names} are one run here" if len(rows) > 1 else names
       why = f"not the paper's ({others})" if others else "not set beside the published figures"
       lines.append(f"{one}: {why}")
-    lines += [
-      f"{row} · {key}: its run file is not measured, as no run on these data is finished here"
-      for row, key in self.choice.filled
-      if self._finished_of(key) is None
-    ]
+    for row, key in self.choice.filled:
+      if self._finished_of(key) is None:
+        why = "its run file is not measured, as no run on these data is finished here"
+        lines.append(f"{row} · {key}: {why}")
     first = {column.runs[0]: column for column in reversed(self.table.columns)}
     for row in self.table.rows:
       for key, column in first.items():
@@ -162,7 +162,7 @@ class Figures:
     return lines
 
   def tests(self) -> list[str]:
-    """The paper's claims, tested with our runs: of these models and of the methods."""
+    """Test the paper's claims with our runs: of these models and of the methods."""
     lines = []
     for pair in self.table.claims:
       for column in self.table.columns:
@@ -214,7 +214,7 @@ def write(
 
 
 def _finished(plan: Plan, output: pathlib.Path) -> dict[pathlib.Path, str]:
-  """The finished runs of a table: folder -> the first cell that it fills, with its seed."""
+  """Return the finished runs of a table: folder -> the first cell that it fills, with its seed."""
   done: dict[pathlib.Path, str] = {}
   for cell, jobs in plan.cells.items():
     titles = [job.title for job in jobs]
@@ -275,7 +275,7 @@ def _ours(figure: Figure | None, scale: int, percent: bool) -> str:
 
 
 def _theirs(published: float | None, percent: bool) -> str:
-  """A published figure in the digits that it was published in, or its table's."""
+  """Format a published figure in the digits of its publication."""
   if published is None:
     return ""
   if percent:
@@ -284,7 +284,7 @@ def _theirs(published: float | None, percent: bool) -> str:
 
 
 def _changed(choice: Choice) -> list[str]:
-  """What is not as in the paper by the command's own wish."""
+  """Say what the command changed against the paper."""
   notes = []
   if choice.words:
     notes.append(
@@ -309,7 +309,7 @@ def _partial(table: Table, figures: Mapping[tuple[str, str], Figure]) -> list[st
 def _left_out(
   table: Table, plan: Plan, output: pathlib.Path, failed: Mapping[str, str]
 ) -> list[str]:
-  """Rows without figures: skipped and why (one line a reason), failed, or not run yet."""
+  """List rows without figures: skipped and why (one line a reason), failed, or not run yet."""
   reasons: dict[str, list[str]] = {}
   title = lambda cell: " · ".join(filter(None, cell))
   for cell, reason in plan.skipped.items():
@@ -330,7 +330,7 @@ def _left_out(
 def _flat(
   table: Table, figures: Mapping[tuple[str, str], Figure], measured: Figures
 ) -> list[dict[str, Any]]:
-  """Every figure: ours in the paper's units, and the published one with its source.
+  """Return every figure: ours in the paper's units, and the published one with its source.
 
   `apart` is what a row reads in place of its own weights and data, or the rows that are one run.
   """
