@@ -1,4 +1,4 @@
-"""The rankers that we recommend, for any data set and encoder (configs/papers/README.md has figures).
+"""The rankers that we recommend, for any data set and encoder (configs/papers/recipes.md has figures).
 
 Words: `fast` (default), a bi-encoder trained with a softmax over a question's own candidates; `accurate`, a
 cross-encoder trained in the same way; `embedder` and `reranker`, the same for a published bi-encoder or
