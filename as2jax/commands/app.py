@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import data, evaluate, lab, output, process, report, train, use
+from as2jax.commands import data, evaluate, lab, output, process, train, use
 from as2jax.runtime import preemption
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
@@ -48,7 +48,7 @@ VERBS = (
   use.search,
   evaluate.evaluate,
   use.compare,
-  report.report,
+  evaluate.report,
   use.explain,
   use.export,
   use.serve,

@@ -1,4 +1,4 @@
-"""`as2jax evaluate`: a finished run again, or a published model or a run file on labelled questions."""
+"""`as2jax evaluate` and `as2jax report`: metrics of a run, a model or a run file, and a page of runs."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from as2jax.commands import output, process
 from as2jax.commands.output import shown
 from as2jax.commands.train import Columns, Drop, Set, finish
-from as2jax.commands.use import opened
+from as2jax.commands.use import Deterministic, Filter, check_filter, opened
 from as2jax.runtime.errors import InputError
 
 # Keys of training alone, which say nothing of how a finished run is evaluated.
@@ -181,3 +181,57 @@ def _on_questions(
   content = {"task": "rerank", "metrics": rows, "seeds": [], "deterministic": True}
   text = lambda: "\n".join([results.table(content), *(f"note: {note}" for note in found.notes)])
   finish(content, text, form)
+
+
+Systems = Annotated[
+  list[str],
+  typer.Argument(
+    metavar="SYSTEM...",
+    help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
+    "system's seeds joined by commas); others are compared with the first",
+  ),
+]
+
+
+@shown(
+  "as2jax report runs/x                                   (runs/x/report.html)",
+  "as2jax report runs/bm25 runs/x -o report.html",
+  "as2jax report runs/x reranked.trec -o report.html",
+)
+def report(
+  systems: Systems,
+  target: Annotated[
+    str,
+    typer.Option("-o", "--output", metavar="FILE", help="the page; in the first folder without"),
+  ] = "",
+  split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
+  metrics: Annotated[str, typer.Option(help="joined by commas; the first leads the page")] = "",
+  question_filter: Filter = None,
+  deterministic: Deterministic = [],  # noqa: B006
+  explain: Annotated[
+    int, typer.Option(min=0, help="explain so many questions that differ most; opens the weights")
+  ] = 3,
+  question_ids: Annotated[
+    list[str], typer.Option("--question", metavar="ID", help="explain this question, too")
+  ] = [],  # noqa: B006
+) -> None:
+  """Write a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
+  import os
+
+  check_filter(question_filter)
+  if not target and not os.path.isdir(systems[0]):
+    raise InputError("name the page: -o report.html")
+  process.quiet_libraries()
+  from as2jax.report import make
+
+  page = make.make(
+    systems,
+    target or os.path.join(systems[0], make.NAME),
+    split=split,
+    metrics=[name.strip() for name in metrics.split(",") if name.strip()],
+    question_filter=question_filter,
+    deterministic=deterministic,
+    explain=explain,
+    question_ids=question_ids,
+  )
+  print(f"written: {page}")
