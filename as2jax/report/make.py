@@ -15,7 +15,8 @@ import jinja2
 from etils import epath
 from markupsafe import Markup
 
-from as2jax.evaluation import compare, run_scores, tables
+from as2jax.data import holdout
+from as2jax.evaluation import answer_triggering, compare, run_scores, tables
 from as2jax.report import figures, plots, questions, verdict
 from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
@@ -106,6 +107,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "system_rows": _system_rows(runs, rows),
     "training": plots.training(runs),
     "differences": plots.differences(runs, metrics[0]),
+    "answering": _answering(runs),
     "labels": labels,
     "metric": metrics[0].upper(),
     "absent": runs.absent,
@@ -180,6 +182,29 @@ def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         line.append("–" if row[name] is None else compare.p_text(row[name]))
     cells.append(line + [""] * (len(cells[0]) - len(line)))
   return cells
+
+
+def _answering(runs: Runs) -> list[list[str]]:
+  """Return WikiQA's answer triggering of each system, seeds averaged, under a head; [] without dev."""
+  run, rows = runs.first_run, []
+  if run is None or runs.task != "rerank" or runs.dataset is None:
+    return []
+  dev = holdout.selection_split({"holdout": 0.0, **run.config.get("data", {})})
+  if dev in runs.split.split("+") or dev not in runs.dataset.splits:
+    return []
+  for system in runs.systems:
+    fitted_on = system.rankings(dev) if system.content is not None else []
+    seeds = []
+    for before, after in zip(fitted_on, system.rankings(runs.split), strict=False):
+      best = answer_triggering.best(runs.dataset.splits[dev], before)
+      seeds.append(answer_triggering.measure(best, answer_triggering.best(runs.questions, after)))
+    if seeds:
+      cells = [system.label]
+      for field in ("precision", "recall", "f1", "half_width", "brier", "calibration_error"):
+        cells.append(f"{sum(getattr(seed, field) for seed in seeds) / len(seeds):.3f}")
+      rows.append(cells)
+  head = ["system", "precision", "recall", "F1", "±", "Brier", "calibration error"]
+  return [head, *rows] if rows else []
 
 
 def _explained(runs: Runs, listed: Sequence[questions.Row], asked: Options) -> list[Any]:
