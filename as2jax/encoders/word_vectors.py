@@ -7,30 +7,35 @@ a header `rows d` before them. A file is read as a stream, and only what is aske
 import array
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import io
+import itertools
 import json
+import math
 import os
 import sys
 import time
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 from jaxtyping import Float32
 
-from as2jax.data.lines import opened
-from as2jax.encoders.vector_rows import BadRow, first_row
+from as2jax.data.lines import BYTE_ORDER_MARK, opened
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
 
 TOLERATED = 0.01  # the part of a file's rows that may be malformed: one has to stop somewhere
 UNKNOWN_WORDS = ("zero", "mean", "uniform", "skip")
 UNIFORM = 0.25  # half-width of the vectors drawn for unknown words (SPEC.md 6)
-_LOOK = 4096  # rows between two looks at the clock
+_LONGEST = 1 << 20  # bytes of a first line; a binary file may have no second one
 _SHOWN = 5  # malformed rows named in messages and statistics
+_AGAIN = "it is no text file of word vectors (of a .bin, save the text form first)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +45,10 @@ class Vectors:
   words: tuple[str, ...]
   table: Float32[np.ndarray, "n d"]
   statistics: dict[str, Any]
+
+
+class _BadRow(Exception):
+  """A row that is left out."""
 
 
 def read(
@@ -66,34 +75,195 @@ def read(
   wanted = None
   if vocabulary is not None:
     wanted = {word.encode("utf-8", "replace") for word in vocabulary}
-    wanted |= {word.lower().encode("utf-8", "replace") for word in vocabulary if lower}
-  with _stream(path) as (stream, position):
-    reader = _Reader(str(path), stream, wanted)
-    reader.run(progress, position)
-  if wanted and not reader.words:
+    if lower:
+      wanted |= {word.lower().encode("utf-8", "replace") for word in vocabulary}
+  words: dict[bytes, None] = {}
+  values = array.array("f")
+  seen: Counter[str] = Counter()
+  bad: list[str] = []
+  with _stream(path) as (stream, part):
+    dimension, declared, lines = _layout(path, stream)
+    first, told = 1 if declared is None else 2, time.monotonic()
+    for number, line in enumerate(lines, first):
+      if number % 4096 == 0 and progress and time.monotonic() - told > progress:
+        told = time.monotonic()
+        done = f"{seen['rows']:,} rows, {len(words):,} words found"
+        print(f"{path}: {part():.0%}, {done}", file=sys.stderr, flush=True)
+      line = line.rstrip(b" \r\n")
+      if not line:
+        seen["blank"] += 1  # nothing, at the end of a file
+        continue
+      for blank in range(number - seen["blank"], number):
+        bad.append(f"line {blank}: the line is empty")
+      seen["blank"] = 0
+      seen["rows"] += 1
+      try:
+        word = _word(line, dimension)
+        if number == first:
+          _numbers(line, dimension)
+        seen["numbered"] += b" " in word and word.rsplit(b" ", 1)[1].isdigit()
+        if wanted is None or word in wanted:
+          if word in words:
+            seen["duplicates"] += 1
+          else:
+            values.frombytes(_numbers(line, dimension).tobytes())
+            words[word] = None
+      except _BadRow as problem:
+        if number == first:
+          raise InputError(f"{path}:{number}: {problem}; {_AGAIN}") from None
+        bad.append(f"line {number}: {problem}")
+        if len(bad) > 1000:
+          _check_malformed(path, seen["rows"], bad, 0, declared)
+  missing = 0 if declared is None else declared - seen["rows"]
+  _check_malformed(path, seen["rows"], bad, missing, declared)
+  if seen["numbered"] > TOLERATED * seen["rows"]:  # rare words: more of them are longer rows
+    raise InputError(
+      f"{path}: {seen['numbered']} of {seen['rows']} words would end in a number, if a row had "
+      f"{dimension} numbers as the first line says; mend that line, or get the file again"
+    )
+  if wanted and not words:
     raise InputError(
       f"{path}: none of the {len(vocabulary):,} words asked for is among its "
-      f"{reader.rows:,} rows; is it of another language, or cased differently?"
+      f"{seen['rows']:,} rows; is it of another language, or cased differently?"
     )
-  table = np.frombuffer(reader.values, np.float32).reshape(-1, reader.layout.dimension)
-  statistics = {"file": os.path.basename(str(path)), **reader.statistics()}
+  statistics: dict[str, Any] = {
+    "file": os.path.basename(str(path)),
+    "dimension": dimension,
+    "rows": seen["rows"],
+    "kept": len(words),
+    "duplicates": seen["duplicates"],
+    "malformed": len(bad),
+    "missing": missing,
+    "first_malformed": bad[:_SHOWN],
+  }
   if trained_on := _trained_on(path):
     statistics["trained_on"] = trained_on
-  return Vectors(tuple(word.decode() for word in reader.words), table, statistics)
+  table = np.frombuffer(values, np.float32).reshape(-1, dimension)
+  return Vectors(tuple(word.decode() for word in words), table, statistics)
+
+
+def _layout(
+  path: epath.PathLike, stream: io.BufferedIOBase
+) -> tuple[int, int | None, Iterator[bytes]]:
+  """The numbers of a row, the rows by the header (None without one), and the lines with rows."""
+  line = stream.readline(_LONGEST)
+  if not line:
+    raise InputError(f"{path} is empty; get the file again")
+  line = line.removeprefix(BYTE_ORDER_MARK)
+  fields, dimension = line.split(), line.rstrip(b" \r\n").count(b" ")
+  if len(line) == _LONGEST or b"\0" in line or len(fields) < 2 or not dimension:
+    raise InputError(
+      f"{path}:1: {line[:40]!r} is no row of word vectors (a word, then its "
+      "numbers, with spaces between); a .bin must be saved as text first"
+    )
+  if len(fields) > 2 or not all(field.isdigit() for field in fields):
+    return dimension, None, itertools.chain([line], stream)
+  declared, dimension = map(int, fields)
+  if not declared or not dimension:
+    raise InputError(f"{path}:1: the header says {declared} rows of {dimension} numbers")
+  return dimension, declared, iter(stream)
+
+
+def _word(line: bytes, dimension: int) -> bytes:
+  """The word of a row: all before its last `dimension` fields, so that it may have spaces."""
+  fields = line.count(b" ")
+  if fields < dimension:
+    raise _BadRow(f"too few numbers ({fields} of {dimension})")
+  word = line.rsplit(b" ", dimension)[0]
+  # GloVe has the words ". . ." and "at x@y"; a number there, or a whole row, is no word.
+  if fields > dimension and (_is_fraction(word.rsplit(b" ", 1)[-1]) or fields >= 2 * dimension):
+    raise _BadRow(f"too many numbers ({fields} fields for {dimension})")
+  if not word:
+    raise _BadRow("no word")
+  try:
+    word.decode("utf-8")
+  except UnicodeDecodeError:
+    raise _BadRow(f"a word that is not UTF-8 ({word[:40]!r})") from None
+  return word
+
+
+def _is_fraction(field: bytes) -> bool:
+  try:
+    return not field.isdigit() and math.isfinite(float(field))
+  except ValueError:
+    return False
+
+
+def _numbers(line: bytes, dimension: int) -> Float32[np.ndarray, "d"]:
+  fields = line.rsplit(b" ", dimension)[1:]
+  try:
+    with np.errstate(over="ignore"):
+      values = np.array(list(map(float, fields))).astype(np.float32)
+  except ValueError as error:
+    raise _BadRow(f"not a number ({error})") from None
+  if any(b"_" in field for field in fields):  # Python reads 1_0 as 10
+    raise _BadRow("not a number")
+  if not np.isfinite(values).all():
+    raise _BadRow("not a finite number")
+  return values
+
+
+def _check_malformed(
+  path: epath.PathLike, rows: int, bad: Sequence[str], missing: int, declared: int | None
+) -> None:
+  """Raises InputError where too many rows are malformed, or missing by the header."""
+  if len(bad) + abs(missing) > TOLERATED * rows:
+    header = f", and its header says {declared}" if missing else ""
+    raise InputError(
+      f"{path}: {len(bad)} of {rows} rows are malformed{header}, which is more than "
+      f"{TOLERATED:.0%} off; is it cut off, or no file of word vectors? Get it again; "
+      + "; ".join(bad[:_SHOWN])
+    )
+
+
+@contextlib.contextmanager
+def _stream(path: epath.PathLike) -> Iterator[tuple[io.BufferedIOBase, Callable[[], float]]]:
+  """The bytes of the text, unpacked, and a function that gives the part of the file read."""
+  name, _, member = str(path).partition(".zip:")
+  file = epath.Path(name + ".zip" if member else name)
+  broken = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError)
+  with contextlib.ExitStack() as stack:
+    raw = stack.enter_context(opened(file))
+    size = max(raw.seek(0, os.SEEK_END), 1)
+    raw.seek(0)
+    head = raw.read(4)
+    raw.seek(0)
+    try:
+      stream: Any = raw
+      if head.startswith(b"\x1f\x8b"):
+        stream = stack.enter_context(gzip.GzipFile(fileobj=raw))
+      elif head == b"PK\x03\x04":
+        archive = stack.enter_context(zipfile.ZipFile(raw))
+        stream = stack.enter_context(archive.open(_member(file, archive, member)))
+      elif member:
+        raise InputError(f"{path}: {file} is no zip file, so there is no member {member!r} in it")
+      yield stream, lambda: raw.tell() / size
+    except broken as error:
+      raise InputError(f"{path}: cut off or damaged ({error}); get the file again") from error
+    except OSError as error:
+      raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _member(file: epath.Path, archive: zipfile.ZipFile, member: str) -> str:
+  files = [name for name in archive.namelist() if not name.endswith("/")]
+  if member in files or (not member and len(files) == 1):
+    return member or files[0]
+  problem = f"has no member {member!r}" if member else "has several members"
+  raise InputError(
+    f"{file} {problem}; give one, as {file}:{files[0] if files else 'NAME'} "
+    f"(members: {', '.join(files) or 'none'})"
+  )
 
 
 def lookup(
   vectors: Vectors, words: Sequence[str], *, unknown_words: str
 ) -> tuple[Float32[np.ndarray, "w d"], list[str]]:
-  """The vector of each word: its own, else that of its lower-cased form, else by the policy `unknown_words`.
+  """Returns each word's vector (its own, else its lower-cased form's), and the words without one.
 
   Args:
-    unknown_words: `zero`; `mean` of the rows of `vectors`; `uniform` in ±0.25, drawn from a hash of the
-      word, so that neither order nor vocabulary changes it; `skip`, where the tokeniser leaves
-      unknown words out (their row is zero, and only read in a text that has no other words).
-
-  Returns:
-    The table, and the words that have no vector.
+    unknown_words: their vectors: `zero`; `mean` of the rows of `vectors`; `uniform` in ±0.25, drawn
+      from a hash of the word, so that neither order nor vocabulary changes it; `skip`, where the
+      tokeniser leaves them out (their row is zero, and only read in a text of no other words).
 
   Raises:
     InputError: another policy.
@@ -117,183 +287,31 @@ def lookup(
   return table, missing
 
 
-def write(path: epath.PathLike, words: Sequence[str], table: Float32[np.ndarray, "n d"]) -> None:
-  """Writes word2vec's text format, with a header, from which `read` gets the same float32 numbers.
+def _drawn(word: str, dimension: int) -> np.ndarray:
+  seed = int.from_bytes(hashlib.sha256(word.encode("utf-8", "replace")).digest()[:8], "little")
+  return np.random.default_rng(seed).uniform(-UNIFORM, UNIFORM, dimension).astype(np.float32)
 
-  The file is there whole or not at all.
+
+def write(path: epath.PathLike, words: Sequence[str], table: Float32[np.ndarray, "n d"]) -> None:
+  """Writes word2vec's text format, with a header, whole or not at all; `read` gets the same numbers.
 
   Raises:
     InputError: a word that is empty or has white space, or a folder that cannot be written.
 
   """
-  path = epath.Path(path)
-  unfit = [word for word in words if not word or word.split() != [word]]
-  if unfit:
-    raise InputError(f"{path}: the word {unfit[0]!r} has white space, which ends a word there")
-  scratch = path if "://" in str(path) else path.parent / f".{path.name}.{os.getpid()}"
+  lines = [f"{table.shape[0]} {table.shape[1]}\n"]
+  for word, vector in zip(words, table, strict=True):
+    if word.split() != [word]:
+      raise InputError(f"{path}: the word {word!r} has white space, which ends a word there")
+    lines.append(f"{word} {' '.join(f'{x:.9g}' for x in vector.tolist())}\n")
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with scratch.open("w", encoding="utf-8") as file:
-      file.write(f"{table.shape[0]} {table.shape[1]}\n")
-      for word, vector in zip(words, table, strict=True):
-        file.write(f"{word} {' '.join(f'{x:.9g}' for x in vector.tolist())}\n")
-    if scratch != path:
-      os.replace(scratch, path)
+    write_whole(epath.Path(path), "".join(lines))
   except OSError as error:
     raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-  finally:
-    if scratch != path:
-      with contextlib.suppress(OSError):  # there is nothing to remove, or the error is on its way
-        scratch.unlink()
-
-
-class _Reader:
-  """Goes through the rows once; keeps those that are wanted."""
-
-  def __init__(self, path: str, stream: io.BufferedIOBase, wanted: set[bytes] | None):
-    self.path, self.wanted = path, wanted
-    self.layout, self.lines = first_row(path, stream)
-    self.rows = self.duplicates = self.numbered = 0
-    self.words: dict[bytes, None] = {}
-    self.values = array.array("f")
-    self.bad: Counter[str] = Counter()
-    self.first_bad: list[str] = []
-
-  def run(self, progress: float, position: Any) -> None:
-    """Reads to the end, and refuses a file with too many malformed rows."""
-    layout, wanted, words = self.layout, self.wanted, self.words
-    last, number, blank = time.monotonic(), layout.first_line - 1, []
-    for line in self.lines:
-      number += 1
-      if number % _LOOK == 0 and progress and time.monotonic() - last > progress:
-        last = time.monotonic()
-        self._report(position)
-      line = line.rstrip(b" \r\n")
-      if not line:
-        blank.append(number)  # nothing, at the end of a file
-        continue
-      if blank:
-        for empty in blank:
-          self._refuse(empty, BadRow("the line is empty"))
-        blank.clear()
-      self.rows += 1
-      try:
-        word = layout.word(line)
-        if number == layout.first_line:
-          layout.numbers(line)
-        if b" " in word and word.rsplit(b" ", 1)[1].isdigit():
-          self.numbered += 1  # such words are rare: more of them are rows of more numbers
-        if wanted is not None and word not in wanted:
-          continue
-        if word in words:
-          self.duplicates += 1
-          continue
-        self.values.extend(layout.numbers(line))
-        words[word] = None
-      except BadRow as problem:
-        self._refuse(number, problem)
-    self._check_malformed(self._missing())
-    if self.numbered > TOLERATED * self.rows:
-      raise InputError(
-        f"{self.path}: {self.numbered} of {self.rows} words would end in a number, if a row had "
-        f"{layout.dimension} numbers as the first line says; mend that line, or get the file again"
-      )
-
-  def _refuse(self, number: int, problem: BadRow) -> None:
-    self.bad[problem.kind] += 1
-    if len(self.first_bad) < _SHOWN:
-      self.first_bad.append(f"line {number}: {problem}")
-    if number == self.layout.first_line:
-      raise InputError(
-        f"{self.path}:{number}: {problem}; it is no text file of word vectors "
-        "(of a .bin, save the text form first)"
-      )
-    if self.bad.total() > 1000:
-      self._check_malformed(missing=0)  # as yet
-
-  def _check_malformed(self, missing: int) -> None:
-    if self.bad.total() + abs(missing) > TOLERATED * self.rows:
-      header = f", and its header says {self.layout.declared}" if missing else ""
-      details = "".join(f"; {bad}" for bad in self.first_bad)
-      raise InputError(
-        f"{self.path}: {self.bad.total()} of {self.rows} rows are malformed{header}, which is "
-        f"more than {TOLERATED:.0%} off; is it cut off, or no file of word vectors? Get it "
-        f"again{details}"
-      )
-
-  def _missing(self) -> int:
-    """Rows that the header promises and that are not there, once all is read; below 0: more are."""
-    return 0 if self.layout.declared is None else self.layout.declared - self.rows
-
-  def _report(self, position: Any) -> None:
-    of = f" of {len(self.wanted):,}" if self.wanted is not None else ""
-    print(
-      f"{self.path}: {position():.0%}, {self.rows:,} rows, {len(self.words):,}{of} words found",
-      file=sys.stderr,
-      flush=True,
-    )
-
-  def statistics(self) -> dict[str, Any]:
-    return {
-      "dimension": self.layout.dimension,
-      "rows": self.rows,
-      "kept": len(self.words),
-      "duplicates": self.duplicates,
-      "malformed": self.bad.total(),
-      "missing": self._missing(),
-      "first_malformed": list(self.first_bad),
-    }
-
-
-@contextlib.contextmanager
-def _stream(path: epath.PathLike) -> Iterator[tuple[io.BufferedIOBase, Any]]:
-  """The bytes of the text, unpacked, and a function that gives the part of the file read."""
-  import gzip
-  import zipfile
-
-  name, _, member = str(path).partition(".zip:")
-  file = epath.Path(name + ".zip" if member else name)
-  broken = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError)
-  with contextlib.ExitStack() as stack:
-    raw = stack.enter_context(opened(file))
-    size = max(raw.seek(0, os.SEEK_END), 1)
-    raw.seek(0)
-    head = raw.read(4)
-    raw.seek(0)
-    try:
-      stream = raw
-      if head.startswith(b"\x1f\x8b"):
-        stream = stack.enter_context(gzip.GzipFile(fileobj=raw))
-      elif head.startswith(b"PK\x03\x04"):
-        archive = stack.enter_context(zipfile.ZipFile(raw))
-        stream = stack.enter_context(archive.open(_member(file, archive.namelist(), member)))
-      elif member:
-        raise InputError(f"{path}: {file} is no zip file, so there is no member {member!r} in it")
-      yield stream, lambda: raw.tell() / size
-    except broken as error:
-      raise InputError(f"{path}: cut off or damaged ({error}); get the file again") from error
-    except OSError as error:
-      raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _member(file: epath.Path, names: Iterable[str], member: str) -> str:
-  files = [name for name in names if not name.endswith("/")]
-  if member in files or (not member and len(files) == 1):
-    return member or files[0]
-  problem = f"has no member {member!r}" if member else "has several members"
-  raise InputError(
-    f"{file} {problem}; give one, as {file}:{files[0] if files else 'NAME'} "
-    f"(members: {', '.join(files) or 'none'})"
-  )
-
-
-def _drawn(word: str, dimension: int) -> Float32[np.ndarray, "d"]:
-  seed = int.from_bytes(hashlib.sha256(word.encode("utf-8", "replace")).digest()[:8], "little")
-  return np.random.default_rng(seed).uniform(-UNIFORM, UNIFORM, dimension).astype(np.float32)
 
 
 def description(path: epath.PathLike) -> epath.Path:
-  """Where `train_vectors` says what the vectors in `path` were trained on."""
+  """Returns where `train_vectors` says what the vectors in `path` were trained on."""
   return epath.Path(f"{path}.json")
 
 
