@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.family import Key, Transformer, check_fields, register
 from as2jax.layers import transformer
-from as2jax.layers.layer_scan import scan_layers
+from as2jax.layers.cpu import scan_layers
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 

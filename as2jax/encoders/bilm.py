@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Int, Int32
 from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
 from as2jax.data.text import word_tokenizer
+from as2jax.layers.cpu import Direction, Product, Products, affine, scan_units, single
 from as2jax.layers.recurrent import DIRECTIONS
-from as2jax.layers.unit_scan import Direction, Product, Products, affine, scan_units, single
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 INITIALIZER = nn.initializers.lecun_normal()

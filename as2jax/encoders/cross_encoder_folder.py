@@ -15,7 +15,7 @@ from etils import epath
 from as2jax.encoders import hub, sentence_folder, transformer_folder, weights
 from as2jax.encoders.family import Transformer
 from as2jax.encoders.sentence_folder import SentenceFolder, write_modules, write_settings
-from as2jax.layers.vector_layers import Layer
+from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
 
@@ -231,7 +231,7 @@ def write_scoring_modules(
   Args:
     width: of the transformer's token vectors.
     pooling: our modes.
-    layers: of `as2jax.layers.vector_layers` with their parameters by leaf; the last gives scores.
+    layers: of `as2jax.layers.vectors` with their parameters by leaf; the last gives scores.
     max_length: tokens of a pair, special tokens included.
     lower_case: as in `sentence_folder.SentenceFolder`.
 

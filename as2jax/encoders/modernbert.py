@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.bert import SIZES, published
 from as2jax.encoders.family import Key, Transformer, check_fields, register
-from as2jax.layers import transformer, vector_layers
-from as2jax.layers.layer_scan import scan_layers
+from as2jax.layers import transformer, vectors
+from as2jax.layers.cpu import scan_layers
 from as2jax.layers.transformer import Dropout, LayerNorm
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
@@ -363,10 +363,10 @@ def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
   """Returns the pooling and the layers of a sequence classifier."""
   pooling, activation = (config.get(f"classifier_{key}") for key in ("pooling", "activation"))
   pooling, activation = pooling or "cls", activation or "gelu"
-  if pooling not in ("cls", "mean") or activation not in vector_layers.ACTIVATIONS:
+  if pooling not in ("cls", "mean") or activation not in vectors.ACTIVATIONS:
     raise ValueError(
       f"classifier_pooling {pooling!r:.80}, classifier_activation {activation!r:.80}; "
-      f"implemented are cls, mean and {', '.join(vector_layers.ACTIVATIONS)}"
+      f"implemented are cls, mean and {', '.join(vectors.ACTIVATIONS)}"
     )
   dense = ("dense", width, activation, bool(config.get("classifier_bias", False)))
   normed = ("norm", config.get("norm_eps", 1e-5), bool(config.get("norm_bias", False)))

@@ -402,7 +402,7 @@ def write_modules(
     settings: of the file beside the transformer.
     width: of the transformer's token vectors.
     pooling: our modes; none where no module is behind the transformer.
-    layers: of `as2jax.layers.vector_layers` with their parameters by leaf.
+    layers: of `as2jax.layers.vectors` with their parameters by leaf.
     output: the library's name of what the last dense layer gives.
 
   """

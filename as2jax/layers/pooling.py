@@ -7,14 +7,16 @@ as much in a shard of 24 x 128 tokens and 47 times in one of 192 x 128, and diff
 sums lose digits.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.data.batches.batch import Tokens, Units
-from as2jax.layers.transformer import INITIALIZER
+from as2jax.layers.transformer import INITIALIZER, MASKED
 from as2jax.runtime.errors import InputError
 
 TOKENS = ("cls", "cls_last")  # modes that take one token's vector
@@ -117,3 +119,36 @@ def _first_maximum(
     return jax.ops.segment_min(number, slot, slots + 1)[:-1]
 
   return jnp.minimum(jax.vmap(shard)(flat, slot), flat.shape[1] - 1)
+
+
+class StructuredSelfAttention(nn.Module):
+  """M = A·H with A = softmax(W₂ tanh(W₁ Hᵀ)) over a sentence's words, r rows ("hops"); eqs. 6, 7.
+
+  Attributes:
+    hops: r.
+    size: d_a, units of the hidden layer; neither layer has a bias.
+    precision: of the products.
+
+  """
+
+  hops: int
+  size: int
+  precision: Any
+
+  @nn.compact
+  def __call__(
+    self, hidden: Float[Array, "n l d"], real: Bool[Array, "n l"]
+  ) -> tuple[Float[Array, "n {self.hops*hidden.shape[-1]}"], Float[Array, "n {self.hops} l"]]:
+    """M, its rows one after the other, and A; both 0 for a sentence without words."""
+    dense = lambda size, name: nn.Dense(size, use_bias=False, precision=self.precision, name=name)
+    scores = dense(self.hops, "hops")(jnp.tanh(dense(self.size, "hidden")(hidden)))
+    scores = jnp.where(real[..., None], scores, MASKED)
+    weights = jnp.where(real[..., None], jax.nn.softmax(scores, axis=1), 0.0)
+    sums = jnp.einsum("nlr,nld->nrd", weights, hidden, precision=self.precision)
+    return sums.reshape(len(sums), -1), weights.swapaxes(1, 2)
+
+
+def redundancy(weights: Float[Array, "n r l"]) -> Float[Array, "n"]:
+  """‖AAᵀ − I‖² (Frobenius; eq. 8): 0 where each hop attends to a single word of its own."""
+  product = jnp.einsum("nrl,nql->nrq", weights, weights, precision=jax.lax.Precision.HIGHEST)
+  return jnp.square(product - jnp.eye(weights.shape[1])[None]).sum((1, 2))

@@ -16,7 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from as2jax.layers.unit_scan import Direction, Product, Products, Weight, affine, scan_units, single
+from as2jax.layers.cpu import Direction, Product, Products, Weight, affine, scan_units, single
 from as2jax.runtime.errors import InputError
 
 DIRECTIONS = ("forward", "backward")

@@ -11,8 +11,7 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, AttentionPooling, pool
-from as2jax.layers.vector_layers import ACTIVATIONS, normalize
-from as2jax.layers.vectors import cosine, norm, take
+from as2jax.layers.vectors import ACTIVATIONS, cosine, norm, normalize, take
 from as2jax.models.system import Embeddings, PublishedForm, System
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import Each, OneOf

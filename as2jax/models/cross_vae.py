@@ -15,8 +15,8 @@ from as2jax.data.batches.batch import Batch, Tokens, Units
 from as2jax.data.text.tokenise import ROLES
 from as2jax.data.text.word_tokenizer import PAD_ID, UNKNOWN_ID
 from as2jax.layers.decoder import DECODERS, BagDecoder, GRUDecoder
+from as2jax.layers.pooling import StructuredSelfAttention, redundancy
 from as2jax.layers.recurrent import Recurrent
-from as2jax.layers.self_attention import StructuredSelfAttention, redundancy
 from as2jax.layers.transformer import hash_bits
 from as2jax.layers.vectors import cosine
 from as2jax.models.system import Embeddings, System

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch, Tokens
-from as2jax.layers import vector_layers
+from as2jax.layers import vectors
 from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, SegmentEmbeddings, segment_rows
 from as2jax.layers.vectors import take
@@ -142,7 +142,7 @@ class Reranker(System):
   Attributes:
     encoder: behind the encoder contract.
     pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
-    layers: of `as2jax.layers.vector_layers`; the last is dense, with one output a class.
+    layers: of `as2jax.layers.vectors`; the last is dense, with one output a class.
     label: the class that means that the candidate answers the question; 0 of one logit.
     dropout: on the last layer's input.
 
@@ -169,7 +169,7 @@ class Reranker(System):
     for number, layer in enumerate(self.layers):
       if number == len(self.layers) - 1:
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
-      x = vector_layers.apply(layer, f"layer_{number}", x)
+      x = vectors.apply_layer(layer, f"layer_{number}", x)
     logits = _two_way(x.astype(jnp.float32), self.label)
     return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
 
@@ -189,7 +189,7 @@ class Reranker(System):
 
   @nn.nowrap
   def _check(self) -> None:
-    vector_layers.check(self.layers, "model.layers")
+    vectors.check_layers(self.layers, "model.layers")
     if not self.layers or self.layers[-1][0] != "dense":
       raise InputError("model.layers: the last layer of a ranker is dense, with a row a class")
     classes = self.layers[-1][1]

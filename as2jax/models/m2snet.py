@@ -14,8 +14,8 @@ from as2jax.data.batches.batch import Batch
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.word_overlap import FORMS, WordOverlap
 from as2jax.layers import similarity
-from as2jax.layers.cropped_convolution import cropped_convolution
-from as2jax.layers.masked_norm import MaskedBatchNorm
+from as2jax.layers.cpu import cropped_convolution
+from as2jax.layers.dense import MaskedBatchNorm
 from as2jax.layers.similarity import SIMILARITIES
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy

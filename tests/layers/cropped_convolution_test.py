@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.layers import cropped_convolution as cropped
-from as2jax.layers.cropped_convolution import cropped_convolution
+from as2jax.layers import cpu as cropped
+from as2jax.layers.cpu import cropped_convolution
 from as2jax.layers.similarity import narrow_convolution, rectangle
 
 SHAPE, KERNEL = (2, 8, 9, 12), (3, 3, 2, 4)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.layers.masked_norm import MaskedBatchNorm, masked_moments
+from as2jax.layers.dense import MaskedBatchNorm, masked_moments
 
 NORM = MaskedBatchNorm(momentum=0.9, eps=1e-5)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.layers.self_attention import StructuredSelfAttention, redundancy
+from as2jax.layers.pooling import StructuredSelfAttention, redundancy
 
 RNG = np.random.default_rng(0)
 HIDDEN = RNG.normal(size=(3, 6, 4)).astype(np.float32)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from as2jax.layers.unit_scan import Direction, scan_units, single
+from as2jax.layers.cpu import Direction, scan_units, single
 
 D, C, P = 3, 5, 4
 SPANS = [(0, 0, 4), (0, 4, 2), (1, 1, 5)]  # row, start, length; padding before and behind

@@ -1,0 +1,371 @@
+"""What XLA:CPU needs written otherwise: loops over time and over layers, narrow convolutions.
+
+The loop over time runs over rows that hold several units. The gradient of a kernel is a sum over
+time. The loop's own derivative would add it up turn by turn, which writes the whole kernel in each
+turn and, on several devices, all-reduces it in each turn. Here the backward loop keeps the cotangents
+of each product, and one product after the loop gives the gradient: one all-reduce, and no kernel is
+written in a loop.
+
+A pair of sentences fills the upper left corner of its grid, on average a fifth of it (TrecQA). On
+CPU, examples are divided into a few groups, and each group's grids are cropped to the smallest of a
+few fixed sizes that holds all of its pairs: every size is compiled once, so that new lengths do not
+recompile. On other platforms, and under `vmap` over seeds, where a choice of sizes would compute
+all of them, the whole grids are convolved. The results are the same.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float, Int
+
+from as2jax.layers.dense import spread
+from as2jax.layers.similarity import narrow_convolution
+
+Weight = Array | np.ndarray  # parameters as read from a file are numpy arrays
+Product = Callable[[str, Array], Array]  # (name, x [b, i]) -> x·kernel + bias [b, o]
+Products = Mapping[str, tuple[Weight, Weight | None]]  # name -> (kernel [i, o], bias [o] or None)
+
+
+class Direction(NamedTuple):
+  """One direction of `scan_units`.
+
+  Attributes:
+    step: (product, state, inputs at one time [b, g]) -> (state, output [b, h]). Parameters reach it
+      through `product` alone, which it calls once a name.
+    products: the parameters of each product by name.
+    inputs: [b, l, g], in the order of the tokens in either direction.
+    initial: the state before a unit's first token in this direction, leaves [b, ...]; units that
+      share a row share it.
+    backward: whether it reads units from their last token to their first.
+
+  """
+
+  step: Callable[[Product, Any, Array], tuple[Any, Array]]
+  products: Products
+  inputs: Array
+  initial: Any
+  backward: bool
+
+
+def affine(
+  x: Float[Array, "*n i"],
+  kernel: Float[Weight, "i o"],
+  bias: Float[Weight, " o"] | None,
+  precision: Any,
+) -> Float[Array, "*n o"]:
+  """x·kernel + bias in float32."""
+  product = jnp.einsum("...i,io->...o", x.astype(jnp.float32), kernel, precision=precision)
+  return product if bias is None else product + spread(bias, product.shape)
+
+
+def single(products: Products, precision: Any) -> Product:
+  """A `Product` for a single step outside the loop."""
+  return lambda name, x: affine(x, *products[name], precision)
+
+
+def scan_units(
+  directions: Sequence[Direction],
+  position: Int[Array, "b l"],
+  segment: Int[Array, "b l"],
+  *,
+  unroll: int,
+  precision: Any,
+) -> list[tuple[Float[Array, "b l h"], Any]]:
+  """Outputs of each direction (zero at padding) and its state after a row's last unit.
+
+  Reading backward, that is the unit which the row begins with. A row without a unit keeps the
+  initial state. Differentiable in reverse mode.
+
+  Args:
+    directions: run side by side in one loop of l turns.
+    position: position within the unit, from 0.
+    segment: 0 for padding.
+    unroll: turns that one turn of the compiled loop holds.
+    precision: of the products.
+
+  """
+  real = segment > 0
+  first = real & (position == 0)
+  last = real & jnp.pad(first | ~real, ((0, 0), (0, 1)), constant_values=True)[:, 1:]
+
+  def in_time(x, backward):
+    return jnp.moveaxis(jnp.flip(x, 1) if backward else x, 1, 0)
+
+  masks = tuple(
+    tuple(in_time(mask, d.backward)[..., None] for mask in (last if d.backward else first, real))
+    for d in directions
+  )
+  final, outputs = _run(
+    tuple(d.step for d in directions),
+    unroll,
+    precision,
+    tuple(dict(d.products) for d in directions),
+    tuple(d.initial for d in directions),
+    tuple(in_time(d.inputs, d.backward) for d in directions),
+    masks,
+  )
+  ordered = []
+  for direction, state, output in zip(directions, final, outputs, strict=True):
+    output = jnp.moveaxis(output, 0, 1)
+    ordered.append((jnp.flip(output, 1) if direction.backward else output, state))
+  return ordered
+
+
+def _loop(steps, unroll, precision, products, initial, inputs, masks, offsets):
+  """((final states, outputs), operands): `offsets` are added to, `operands` enter each product."""
+
+  def turn(states, now):
+    after = []
+    for step, kernels, start, state, x, (starts, real), offset in zip(
+      steps, products, initial, states, *now, strict=True
+    ):
+      operands = {}
+
+      def product(name, x, kernels=kernels, offset=offset, operands=operands):
+        operands[name] = x
+        y = affine(x, *kernels[name], precision)
+        return y if offset is None else y + offset[name]
+
+      old = jax.tree.map(partial(jnp.where, starts), start, state)
+      new, output = step(product, old, x)
+      state = jax.tree.map(partial(jnp.where, real), new, old)
+      after.append((state, (jnp.where(real, output, 0), operands)))
+    states, results = zip(*after, strict=True)
+    return states, results
+
+  final, results = lax.scan(turn, initial, (inputs, masks, offsets), unroll=unroll)
+  outputs, operands = zip(*results, strict=True)
+  return (final, outputs), operands
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _run(steps, unroll, precision, products, initial, inputs, masks):
+  offsets = (None,) * len(steps)
+  return _loop(steps, unroll, precision, products, initial, inputs, masks, offsets)[0]
+
+
+def _run_forward(steps, unroll, precision, products, initial, inputs, masks):
+  offsets = tuple(
+    {
+      name: jnp.zeros((*x.shape[:2], kernel.shape[1]), jnp.float32)
+      for name, (kernel, _) in kernels.items()
+    }
+    for kernels, x in zip(products, inputs, strict=True)
+  )
+  result, backward, operands = jax.vjp(
+    lambda initial, inputs, offsets: _loop(
+      steps, unroll, precision, products, initial, inputs, masks, offsets
+    ),
+    initial,
+    inputs,
+    offsets,
+    has_aux=True,
+  )
+  return result, (backward, operands, products)
+
+
+def _run_backward(steps, unroll, precision, saved, cotangents):
+  backward, operands, products = saved
+  initial, inputs, offsets = backward(cotangents)
+
+  def gradient(x, y, bias):
+    kernel = jnp.einsum("tbi,tbo->io", x, y, precision=precision)
+    return kernel, None if bias is None else y.sum((0, 1))
+
+  products = tuple(
+    {name: gradient(x[name], y[name], bias) for name, (_, bias) in kernels.items()}
+    for kernels, x, y in zip(products, operands, offsets, strict=True)
+  )
+  return products, initial, inputs, None
+
+
+_run.defvjp(_run_forward, _run_backward)
+
+
+UNROLLED = 12  # layers that are unrolled by default: 10 % faster steps on CPU, longer compilation
+
+
+def scan_layers(
+  apply: Callable, layer: nn.Module, x: Any, *scanned: Any, length: int, unroll: int, remat: bool
+) -> tuple[Any, Any]:
+  """`apply(layer, x, *slice) → (x, output)` for each of `length` layers: the last x, all outputs.
+
+  Args:
+    scanned: arrays with a first axis of layers; each layer gets its slice.
+    unroll: number of layers in one turn of the loop; 0 means all of up to `UNROLLED` layers, and
+      one for deeper stacks or with `remat`.
+    remat: whether each layer is recomputed in the backward pass instead of keeping its activations.
+
+  """
+  unroll = unroll or (length if length <= UNROLLED and not remat else 1)
+  if remat:
+    apply = nn.remat(apply, prevent_cse=unroll > 1)  # a loop's body needs no barrier against CSE
+  elif unroll < length:
+    # A loop stores what its backward pass needs, layer by layer; products alone are half of that
+    # and the elementwise rest costs less to compute again than to store and load.
+    apply = nn.remat(apply, prevent_cse=False, policy=jax.checkpoint_policies.dots_saveable)
+  return nn.scan(
+    apply,
+    variable_axes={"params": 0},
+    split_rngs={"params": True, "dropout": True},
+    length=length,
+    unroll=unroll,
+  )(layer, x, *scanned)
+
+
+GROUPS = 4  # of a batch's examples, at most
+# Parts of a grid's rows and columns: finer ones crop more and take longer to compile.
+ROWS = (0.6, 1.0)
+COLUMNS = (0.5, 0.75, 1.0)
+
+
+def cropped_convolution(
+  x: Float[Array, "c n i j"],
+  kernel: Float[Array, "h w c f"],
+  rows: Int[Array, "n"],
+  columns: Int[Array, "n"],
+  precision: str,
+) -> Float[Array, "f n a b"]:
+  """`narrow_convolution` of grids that are 0 beyond the first `rows` × `columns` of each example.
+
+  It is faster where neighbouring examples have the same size. The gradient with respect to `x` is
+  correct within each example's rows and columns, and undefined beyond them.
+  """
+  convolve = lambda x, kernel: narrow_convolution(x, kernel, precision)
+  h, w = kernel.shape[:2]
+  least = jnp.stack(
+    [jnp.minimum(rows + h - 1, x.shape[2]), jnp.minimum(columns + w - 1, x.shape[3])]
+  )
+
+  @jax.custom_vjp
+  def product(x, kernel, least):
+    return forward(x, kernel, least)[0]
+
+  def forward(x, kernel, least):
+    whole = lambda x, kernel, least: convolve(x, kernel)
+    y = _by_platform(whole, _in_groups(_forward_at(precision)), x, kernel, least)
+    return y, (x, kernel, least)
+
+  def backward(kept, gradient):
+    x, kernel, least = kept
+    whole = lambda x, kernel, least, gradient: jax.vjp(convolve, x, kernel)[1](gradient)
+    dx, dk = _by_platform(whole, _in_groups(_backward_at(precision)), x, kernel, least, gradient)
+    return dx, dk, None
+
+  product.defvjp(forward, backward)
+  return product(x, kernel, least)
+
+
+def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
+  """`grouped` on CPU, but `whole` elsewhere and under `vmap`."""
+  alone = custom_vmap(grouped)
+
+  @alone.def_vmap
+  def _(size, batched, *arguments):
+    axes = [0 if one else None for one in batched]
+    outputs = jax.vmap(whole, in_axes=axes, axis_size=size)(*arguments)
+    return outputs, jax.tree.map(lambda _: True, outputs)
+
+  return lax.platform_dependent(*arguments, cpu=alone, default=whole)
+
+
+def _sizes(shape: tuple[int, int], kernel: tuple[int, int]) -> list[tuple[int, int]]:
+  """The sizes that grids are cropped to, as (rows, columns)."""
+  cut = lambda size, side, parts: sorted({max(math.ceil(size * p), min(side, size)) for p in parts})
+  return list(
+    itertools.product(
+      *(cut(size, side, parts) for size, side, parts in zip(shape, kernel, (ROWS, COLUMNS)))
+    )
+  )
+
+
+def _in_groups(at: Callable) -> Callable:
+  """Computes group after group, each at its size.
+
+  `at(i, j)` is the function of one group cropped to i × j: `(x, kernel, …) → (grids, sum)`, where
+  the grids are of full size and the sums of the groups are added; either may be None.
+  """
+
+  def compute(x, kernel, least, *more):
+    n, shape = x.shape[1], x.shape[2:]
+    groups = next(g for g in range(min(GROUPS, n), 0, -1) if n % g == 0)
+    sizes = _sizes(shape, kernel.shape[:2])
+    heights, widths = (sorted(set(side)) for side in zip(*sizes))
+    part = lambda a: jnp.moveaxis(a.reshape(a.shape[0], groups, n // groups, *a.shape[2:]), 1, 0)
+    join = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], n, *a.shape[3:])
+    branches = [at(i, j) for i, j in sizes]
+
+    def one(total, group):
+      x, least, *more = group
+      tall, wide = (
+        jnp.searchsorted(jnp.asarray(steps), need)
+        for steps, need in zip((heights, widths), least.max(axis=1))
+      )
+      grids, extra = lax.switch(tall * len(widths) + wide, branches, x, kernel, *more)
+      return jax.tree.map(jnp.add, total, extra), grids
+
+    _, extra = jax.eval_shape(branches[-1], part(x)[0], kernel, *(part(a)[0] for a in more))
+    start = jax.tree.map(lambda e: jnp.zeros(e.shape, e.dtype), extra)
+    total, grids = lax.scan(one, start, (part(x), part(least), *map(part, more)))
+    return join(grids) if total is None else (join(grids), total)
+
+  return compute
+
+
+def _grown(y: Float[Array, "f n a b"], shape: tuple[int, int]) -> Float[Array, "f n i j"]:
+  """`y` with zeros after its rows and columns."""
+  return jnp.pad(y, [(0, 0), (0, 0), *((0, size - now) for size, now in zip(shape, y.shape[2:]))])
+
+
+def _forward_at(precision: str) -> Callable:
+  """XLA's own convolution: on CPU it takes two fifths of the time of a product over patches."""
+  dimensions = ("NHWC", "HWIO", "NHWC")
+
+  def at(i, j):
+    def compute(x, kernel):
+      shape = tuple(size - side + 1 for size, side in zip(x.shape[2:], kernel.shape))
+      grids = x[:, :, :i, :j].transpose(1, 2, 3, 0)
+      return _grown(
+        _convolved(grids, kernel, dimensions, precision).transpose(3, 0, 1, 2), shape
+      ), None
+
+    return compute
+
+  return at
+
+
+def _backward_at(precision: str) -> Callable:
+  """The kernel's gradient is a convolution that adds over examples, the grids' one over patches.
+
+  The gradient that XLA derives for the grids from its convolution takes seven times as long.
+  """
+  dimensions = ("NHWC", "HWIO", "NHWC")  # channels take the place of examples, and these theirs
+
+  def at(i, j):
+    def compute(x, kernel, gradient):
+      a, b = (size - side + 1 for size, side in zip((i, j), kernel.shape))
+      grids, gradient = x[:, :, :i, :j], gradient[:, :, :a, :b]
+      _, back = jax.vjp(lambda grids: narrow_convolution(grids, kernel, precision), grids)
+      dk = _convolved(
+        grids.transpose(0, 2, 3, 1), gradient.transpose(2, 3, 1, 0), dimensions, precision
+      ).transpose(1, 2, 0, 3)
+      return _grown(*back(gradient), x.shape[2:]), dk
+
+    return compute
+
+  return at
+
+
+def _convolved(x: Array, kernel: Array, dimensions: tuple[str, str, str], precision: str) -> Array:
+  return lax.conv_general_dilated(
+    x, kernel, (1, 1), "VALID", dimension_numbers=dimensions, precision=precision
+  )
