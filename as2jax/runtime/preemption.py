@@ -121,7 +121,7 @@ def _end_where_lost(lost: "sys.UnraisableHookArgs") -> None:
 
 
 def interrupted() -> bool:
-  """Whether SIGINT has raised KeyboardInterrupt, which a library may have turned into another."""
+  """Returns whether SIGINT has raised KeyboardInterrupt, which a library may have changed."""
   return _Heard.unwinding.is_set()
 
 
@@ -169,18 +169,18 @@ def _end(text: str) -> NoReturn:
 
 
 def status() -> int:
-  """The exit status of a process that ends by `Preempted`."""
+  """Returns the exit status of a process that ends by `Preempted`."""
   return INTERRUPTED if _Heard.interrupt else AGAIN
 
 
 def reason() -> str:
-  """The name of the signal by which this process ends."""
+  """Returns the name of the signal by which this process ends."""
   return "SIGINT" if _Heard.interrupt else "SIGTERM"
 
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-  """A context in which signals take effect at points only, because there is state to save."""
+  """Defers signals to the next point, because there is state to save."""
   before, _Heard.deferred = _Heard.deferred, True
   try:
     yield
@@ -196,11 +196,6 @@ def due() -> bool:
 
     return multihost_utils.reached_preemption_sync_point(_Heard.point)
   return _Heard.signal
-
-
-def passed() -> int:
-  """Number of points that this process has passed."""
-  return _Heard.point
 
 
 def check() -> None:

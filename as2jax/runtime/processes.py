@@ -49,32 +49,32 @@ class _Run:
 
 
 def first() -> bool:
-  """Whether this is the first process, which writes text files and prints."""
+  """Returns whether this is the first process, which writes text files and prints."""
   return _Run.index == 0
 
 
 def count() -> int:
-  """Number of processes."""
+  """Returns the number of processes."""
   return _Run.count
 
 
 def index() -> int:
-  """Number of this process, from 0."""
+  """Returns the number of this process, from 0."""
   return _Run.index
 
 
 def started() -> bool:
-  """Whether `jax.distributed` is initialised, possibly with a single process."""
+  """Returns whether `jax.distributed` is initialised, possibly with a single process."""
   return _Run.started
 
 
 def name() -> str:
-  """What this process calls itself in front of its messages."""
+  """Returns the name of this process in front of its messages."""
   return "as2jax" if _Run.count == 1 else f"as2jax (process {_Run.index})"
 
 
 def on_tpu_vm() -> bool:
-  """Whether this machine has TPU chips and the library for them, and jax may use them."""
+  """Returns whether jax may use TPU chips of this machine, and has the library for them."""
   wanted = os.environ.get("JAX_PLATFORMS", "")
   devices = glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*")
   return (
@@ -181,7 +181,7 @@ def gather(function: Callable[[], T]) -> list[T]:
 
 
 def _number() -> int:
-  """The next message's number; taken before its content is computed, which may send others."""
+  """Numbers the next message, before its content is computed, which may send others."""
   _Run.messages += 1
   return _Run.messages
 
@@ -255,7 +255,7 @@ class _Watchdog:
         print(f"{name()}: {line}", file=sys.stderr, flush=True)
 
   def silent(self, now: float) -> list[str]:
-    """A line for each process that is newly silent, or was and is heard again."""
+    """Returns a line for each process that is newly silent, or answers again."""
     # Without the service, which is in the first process, nothing is known of the others.
     late = {0} if now - self._asked > SILENCE else set()
     late = late or {i for i, (_, when) in self._heard.items() if now - when > SILENCE}
@@ -279,7 +279,7 @@ class _Watchdog:
 
 
 def _numbered(prefix: str, read: Callable[[str], Any]) -> dict[int, Any]:
-  """{number at the end of a key: value} of the service's keys that begin with `prefix`."""
+  """Reads the service's keys that begin with `prefix`: {number at the end of the key: value}."""
   entries = _service().key_value_dir_get(prefix)
   return {int(key.rpartition("/")[2]): read(value) for key, value in entries}
 

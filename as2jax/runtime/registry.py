@@ -14,7 +14,7 @@ import math
 import os
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from as2jax.runtime.errors import InputError
@@ -185,58 +185,43 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class OneOf:
-  """One of some names."""
+class Range:
+  """Checks the value of a field.
 
-  names: Sequence[str]
+  Attributes:
+    holds: whether a value is in range.
+    advice: what to do where it is not.
 
-  def problem(self, value: Any) -> str:
-    """What to do about a value, "" where it is in range."""
-    return "" if value in self.names else f"use one of {', '.join(self.names)}"
+  """
 
-
-@dataclasses.dataclass(frozen=True)
-class AtLeast:
-  """A finite number, `least` or more."""
-
-  least: float
-
-  def problem(self, value: Any) -> str:
-    """What to do about a value, "" where it is in range."""
-    return "" if self.least <= value < math.inf else f"give {self.least} or more"
+  holds: Callable[[Any], bool]
+  advice: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Above:
-  """A finite number greater than `limit`."""
-
-  limit: float
-
-  def problem(self, value: Any) -> str:
-    """What to do about a value, "" where it is in range."""
-    return "" if self.limit < value < math.inf else f"give a number above {self.limit}"
+def OneOf(names: Sequence[str]) -> Range:
+  """Allows one of some names."""
+  return Range(lambda value: value in names, f"use one of {', '.join(names)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Each:
-  """One or more values, each within `bound`."""
-
-  bound: OneOf | AtLeast
-
-  def problem(self, value: Any) -> str:
-    """What to do about the values, "" where all are in range."""
-    if not value:
-      return "give one value or more"
-    return next((message for one in value if (message := self.bound.problem(one))), "")
+def AtLeast(least: float) -> Range:
+  """Allows a finite number, `least` or more."""
+  return Range(lambda value: least <= value < math.inf, f"give {least} or more")
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
-  """A part of a whole that is not the whole: a rate of dropout, the decay of a running average."""
+def Above(limit: float) -> Range:
+  """Allows a finite number greater than `limit`."""
+  return Range(lambda value: limit < value < math.inf, f"give a number above {limit}")
 
-  def problem(self, value: Any) -> str:
-    """What to do about a value, "" where it is in range."""
-    return "" if 0 <= value < 1 else "give a number from 0 to below 1"
+
+def Each(bound: Range) -> Range:
+  """Allows one or more values, each within `bound`."""
+  advice = f"give one value or more, and for each: {bound.advice}"
+  return Range(lambda values: bool(values) and all(map(bound.holds, values)), advice)
+
+
+def Share() -> Range:
+  """Allows a part of a whole: a rate of dropout, the decay of a running average."""
+  return Range(lambda value: 0 <= value < 1, "give a number from 0 to below 1")
 
 
 Rate = Annotated[float, Share()]
@@ -245,12 +230,9 @@ Dtype = Annotated[str, OneOf(("float32", "bfloat16"))]  # of a computation
 
 
 def range_problem(field: dataclasses.Field, value: Any) -> str:
-  """What is wrong with the value of a field, "" where it is in range or the field has none."""
-  if value is None or typing.get_origin(field.type) is not Annotated:
-    return ""
-  for bound in field.type.__metadata__:
-    if isinstance(bound, (OneOf, AtLeast, Above, Each, Share)) and (
-      message := bound.problem(value)
-    ):
-      return message
+  """Says what to do about the value of a field; "" where it is in range or has none."""
+  if value is not None and typing.get_origin(field.type) is Annotated:
+    for bound in field.type.__metadata__:
+      if isinstance(bound, Range) and not bound.holds(value):
+        return bound.advice
   return ""

@@ -39,7 +39,7 @@ TRANSFORMER = "encoder/layers/"  # in the paths of such models alone
 def make_mesh(
   *, fsdp: int = 1, tensor: int = 1, rows: int = 1, devices: Sequence | None = None
 ) -> Mesh:
-  """A mesh (`data`, `fsdp`, `tensor`, `rows`) over all devices; the size of `data` follows.
+  """Makes a mesh (`data`, `fsdp`, `tensor`, `rows`) over all devices; the size of `data` follows.
 
   Devices of one process are neighbours, so that `fsdp` and `tensor` stay within a process as far as
   possible. Over `rows`, the devices share the rows of every shard (`mesh_for_batches`).
@@ -60,13 +60,13 @@ def make_mesh(
 
 
 def are_cores(config: Any, devices: Sequence) -> bool:
-  """Whether the devices are one process's cores (`devices.use_cores`), which a mesh may leave out."""
+  """Returns whether the devices are one process's cores, which a mesh may leave out."""
   split = config.sharding.fsdp * config.sharding.tensor > 1
   return devices[0].platform == "cpu" and jax.process_count() == 1 and not split
 
 
 def cores_worth(positions: int) -> int:
-  """How many cores gain by sharing the rows of a training batch's shard of so many token positions.
+  """Returns how many cores gain by sharing the rows of a shard of so many token positions.
 
   Each adds up the gradients of all and moves all parameters. With 1,536 positions each, two cores
   took .85 of the time of one device with two threads; with 448, 1.5 times as long.
@@ -75,7 +75,7 @@ def cores_worth(positions: int) -> int:
 
 
 def mesh_for_batches(config: Any, *, most_cores: int, devices: Sequence | None = None) -> Mesh:
-  """The mesh over all devices for a run's batches.
+  """Makes the mesh over all devices for a run's batches.
 
   Where the shards of a batch cannot be spread over the cores of a CPU, they share the rows of every
   shard. That changes what is computed by rounding alone.
@@ -109,22 +109,22 @@ def check_shards(mesh: Mesh, shards: int) -> None:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-  """The sharding of an array that every device holds whole."""
+  """Returns the sharding of an array that every device holds whole."""
   return NamedSharding(mesh, P())
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """The sharding of batch arrays `[seed, accumulate, shard, …]`: shards over `data` and `fsdp`."""
+  """Returns the sharding of batch arrays `[seed, accumulate, shard, …]`."""
   return NamedSharding(mesh, P(None, None, ("data", "fsdp")))
 
 
 def predict_sharding(mesh: Mesh) -> NamedSharding:
-  """The sharding of batch arrays `[1, shard, …]`, which all seeds share."""
+  """Returns the sharding of batch arrays `[1, shard, …]`, which all seeds share."""
   return NamedSharding(mesh, P(None, ("data", "fsdp")))
 
 
 def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
-  """The spec of one parameter of a model over a transformer.
+  """Returns the spec of one parameter of a model over a transformer.
 
   Uses the first rule of `RULES` that matches, and the first of its specs that divides the shape. A
   parameter that no rule matches is replicated: every device holds it whole.
@@ -143,7 +143,7 @@ def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
 
 
 def tree_shardings(tree: Any, mesh: Mesh) -> Any:
-  """The shardings of a state: optimizer moments are sharded like their parameter.
+  """Returns the shardings of a state: optimizer moments are sharded like their parameter.
 
   A model over a transformer is sharded by `RULES`; any other is small and replicated, so that only
   `data` is sharded.
@@ -161,7 +161,7 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
 
 
 def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
-  """The numbers of the batch's shards that the devices of this process hold, ascending."""
+  """Returns the numbers of the batch's shards that this process holds, ascending."""
   parts = NamedSharding(mesh, P(("data", "fsdp"))).addressable_devices_indices_map((shards,))
   return tuple(
     sorted({number for (part,) in parts.values() for number in range(*part.indices(shards))})
@@ -207,7 +207,7 @@ def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None
 
 
 def _over_rows(batch: Any, sharding: NamedSharding, axis: int) -> Any:
-  """The batch on all devices, each with its part of the rows of tokens, which are along `axis`.
+  """Puts the batch on all devices, each with its part of the rows of tokens (along `axis`).
 
   Rows of padding make their number a multiple of the devices': the last rows, so that dropout is the
   same with them and without.

@@ -144,15 +144,17 @@ class Components:
     self, questions: Sequence[Question], layout: str, **options
   ) -> tuple[list[tuple[str, ...]], ExampleTable]:
     """Returns the texts of the units and the examples of `questions` in a layout."""
-    function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
+    function = {**layouts.LAYOUTS, "sentences": layouts.sentences}[layout]
     known = inspect.signature(function).parameters
-    options = {
+    options: dict[str, Any] = {
       "template": self.model.template,
       "tile": self.config.batch.triplet_tile,
       "size": self.config.data.ranking_size,
       **options,
     }
-    options |= {i.name: i.for_layout(questions) for i in self.inputs if i.name in known}
+    for entry in self.inputs:
+      if entry.name in known:
+        options[entry.name] = entry.for_layout(questions)
     if layout == "joint" and FirstStageRanking.name not in options:
       options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
     return function(questions, **{k: v for k, v in options.items() if k in known})
@@ -197,11 +199,12 @@ class Components:
 
   def statistics(self, batcher: Batcher) -> dict[str, dict]:
     """Returns what results say of the inputs in the data of `batcher`, by name."""
-    statistics = {
-      entry.name: entry.statistics(batcher.inputs.get(entry.name), batcher.units)
-      for entry in self.inputs
-    }
-    return {name: its for name, its in statistics.items() if its}
+    statistics = {}
+    for entry in self.inputs:
+      of_input = entry.statistics(batcher.inputs.get(entry.name), batcher.units)
+      if of_input:
+        statistics[entry.name] = of_input
+    return statistics
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """Returns the order of each question's candidates by the first-stage ranking."""
@@ -215,11 +218,11 @@ class Components:
 
   def with_ranking(self, ranking: Ranking) -> Self:
     """Replaces the first-stage ranking, for questions that no run file has."""
-    inputs = tuple(
-      FirstStageRanking(ranking) if entry.name == FirstStageRanking.name else entry
-      for entry in self.inputs
-    )
-    return dataclasses.replace(self, inputs=inputs)
+    inputs = list(self.inputs)
+    for i, entry in enumerate(inputs):
+      if entry.name == FirstStageRanking.name:
+        inputs[i] = FirstStageRanking(ranking)
+    return dataclasses.replace(self, inputs=tuple(inputs))
 
   def fresh_state(
     self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
@@ -265,8 +268,10 @@ class Components:
       stored = stored_split.read(self)
       if stored is not None:
         return BatchTables(*stored, {})
-    unlabelled = {"judged": False} if self.loss.reads_unlabelled else {}
-    tables = self.tables(self.train_questions(), self.model.layout, training=True, **unlabelled)
+    options: dict[str, Any] = {"training": True}
+    if self.loss.reads_unlabelled:
+      options["judged"] = False
+    tables = self.tables(self.train_questions(), self.model.layout, **options)
     if not len(tables.inputs):
       processes.in_order(lambda: stored_split.keep(self, tables.units, tables.examples))
     return tables
@@ -284,10 +289,11 @@ class Components:
     batch, rows = self.config.batch, self.config.batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
     # each slot, used or not, and their units are long.
-    shortest = 64 if any(column.level == "word" for column in tables.inputs.values()) else 8
-    slots = (
-      rows // batch.shards * (max(batch.row_lengths[-1] // shortest, 1) if batch.packed else 1)
-    )
+    slots = rows // batch.shards
+    if batch.packed:
+      of_words = any(column.level == "word" for column in tables.inputs.values())
+      shortest = 64 if of_words else 8
+      slots *= max(batch.row_lengths[-1] // shortest, 1)
     return fit_batcher(
       tables.units,
       tables.examples,
@@ -309,11 +315,12 @@ def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
   """Loads the data; returns the config as it is reported with them, and them."""
   dataset = load_dataset(config.data, config.evaluation.task)
   config = reported(config, dataset)
-  if registry.has_parameters(config.model.name):
-    needed = ("train", holdout.selection_split(config.data)) if config.mode == "train" else ()
-  else:
-    model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
-    needed = ("train",) if model.reads_training else ()
+  model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
+  needed: tuple[str, ...] = ()
+  if not model.has_parameters and model.reads_training:
+    needed = ("train",)
+  elif model.has_parameters and config.mode == "train":
+    needed = ("train", holdout.selection_split(config.data))
   require(dataset, needed)
   return config, dataset
 
@@ -335,7 +342,9 @@ def load(
   from as2jax.encoders import sentence_folder
   from as2jax.encoders.open_encoder import open_encoder
 
-  config, dataset = _with_data(config) if data else (config, None)
+  dataset = None
+  if data:
+    config, dataset = _with_data(config)
   if not registry.has_parameters(config.model.name):
     model = registry.build(registry.MODELS, config.model, "model")
     return Components(config, dataset, None, model, None, {}, {})
@@ -356,9 +365,12 @@ def load(
     if encoder is None:  # only the run's own encoder is in its checkpoints
       raise InputError(source.absent)
     of_run = (results.read(workdir) or {})["weights"]
-    provenance = {**of_run, **{key: provenance[key] for key in ("architecture", "tokenizer")}}
+    here = {"architecture": provenance["architecture"], "tokenizer": provenance["tokenizer"]}
+    provenance = of_run | here
   resources = Resources(config, source, provenance["sha256"], dataset)
-  parts = (model, encoder, loss) if config.mode == "train" else (model, encoder)
+  parts = [model, encoder]
+  if config.mode == "train":
+    parts.append(loss)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode == "train":
     teacher_scores.check_unused(config, inputs)
@@ -450,7 +462,7 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   """Returns pretrained arrays by the model's parameter paths, and what results say of them."""
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
-  tokenizer = source.tokenizer.fingerprint if source.tokenizer is not None else None
+  tokenizer = getattr(source.tokenizer, "fingerprint", None)
   provenance = {
     **source.provenance,
     "architecture": source.architecture,
@@ -458,6 +470,8 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
     "pooler": "none",
   }
   if model.pooler:
-    provenance["pooler"] = "random" if source.pooler is None else "pretrained"
-    arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
+    provenance["pooler"] = "random"
+    if source.pooler is not None:
+      provenance["pooler"] = "pretrained"
+      arrays |= {f"pooler/{name}": value for name, value in source.pooler.items()}
   return arrays, {**provenance, "sha256": digest_of_arrays(arrays)}

@@ -149,11 +149,14 @@ def _verify(step: epath.PathLike, *, together: bool) -> dict[str, Any]:
 
   """
   step = epath.Path(step)
-  fields = processes.by_first(lambda: _read_manifest(step)) if together else _read_manifest(step)
-  names = sorted(fields["checksums"])
-  mine = names[processes.index() :: processes.count()] if together else names
+  if together:
+    fields = processes.by_first(lambda: _read_manifest(step))
+    names = sorted(fields["checksums"])[processes.index() :: processes.count()]
+  else:
+    fields = _read_manifest(step)
+    names = sorted(fields["checksums"])
   with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-    damaged = [text for text in pool.map(lambda name: _damage(step, name, fields), mine) if text]
+    damaged = [text for text in pool.map(lambda name: _damage(step, name, fields), names) if text]
   if together:
     damaged = sum(processes.gather(lambda: damaged), [])
   if damaged:

@@ -275,8 +275,11 @@ class Trainer:
       self.state, scalars = self.step_function(self.state, batch, *self._arguments(plans, i))
       self.step += 1
       self.trace.after_step(self.step, scalars)
-      padded = [float(p[i]) if i < len(p) else 0.0 for p in padding]
-      questions = [self._questions(p, i) if a else set() for a, p in zip(active, plans)]
+      padded, questions = np.zeros(len(plans), np.float32), []
+      for k, plan in enumerate(plans):
+        questions.append(self._questions(plan, i) if active[k] else set())
+        if i < len(plan):
+          padded[k] = padding[k][i]
       step_log.add(self.step, scalars, questions, padded)
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
       self.begin = i + 1
@@ -295,22 +298,28 @@ class Trainer:
     """Returns the plan of an epoch; those of other epochs and of other groups are forgotten."""
     if (seed, epoch) not in self.plans:
       group = next(group for group in self.groups if seed in group)
-      kept = {(s, epoch) for s in group}
-      self.plans = {key: plan for key, plan in self.plans.items() if key in kept}
+      for other in list(self.plans):
+        if other[0] not in group or other[1] != epoch:
+          del self.plans[other]
       self.plans[seed, epoch] = self.batcher.plan(self.blocks, seed, epoch)
     return self.plans[seed, epoch]
 
   def _batch(self, plans: Sequence[Plan], i: int) -> Any:
     """Makes batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
-    live = [p for p in plans if i < len(p)]
-    shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
+    rows = row_length = 0
+    for plan in plans:
+      if i < len(plan):
+        rows, row_length = max(rows, int(plan.rows[i])), max(row_length, int(plan.row_length[i]))
+    shape = rows, row_length
     batch = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
     return sharding.place(batch, self.mesh, shards=self.config.batch.shards)
 
   def _arguments(self, plans: Sequence[Plan], i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns seeds, their progress and whether they are active, beside state and batch of step `i`."""
-    progress = [self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans]
-    active = [a and i < len(p) for a, p in zip(self.tracker.active, plans)]
+    progress, active = [], []
+    for plan, trains in zip(plans, self.tracker.active):
+      progress.append(self.epoch + plan.seen[min(i, len(plan))] / plan.seen[-1])
+      active.append(trains and i < len(plan))
     return np.asarray(self.seeds, np.uint32), np.asarray(progress, np.float32), np.asarray(active)
 
   def _compile_step(self, plans: Sequence[Plan]) -> None:

@@ -132,9 +132,7 @@ class StepLog:
       self.values.append({name: np.asarray(value, np.float32) for name, value in row.items()})
     self.began = time.monotonic()
 
-  def add(
-    self, step: int, scalars: Any, questions: Sequence[set[int]], padding: Sequence[float]
-  ) -> None:
+  def add(self, step: int, scalars: Any, questions: Sequence[set[int]], padding: Any) -> None:
     """Adds a step's scalars `[seed]`; questions and share of padding are those of its batch, by seed.
 
     A seed without questions does not take the step: it has stopped, or its epoch has fewer steps.

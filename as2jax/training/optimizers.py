@@ -203,8 +203,10 @@ def multipliers(
 
   """
   numbers = {path: _numbers(path, value, params) for path, value in params.items()}
-  stacked = (n for path, its in numbers.items() if path.startswith(LAYERS) for n in its)
-  total = 1 + max((n for n in stacked if n is not None), default=-1)
+  total = 0  # layers
+  for path, layers in numbers.items():
+    if path.startswith(LAYERS):
+      total = max(total, 1 + (layers[-1] or 0))
   if layer_decay != 1 and not total:
     raise InputError(
       "optimizer.layer_decay: no encoder with a stack of trainable layers is there; set it to 1"
@@ -288,13 +290,16 @@ def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> t
         f"optimizer.lr_multipliers: {pattern!r} matches no parameter; the first "
         f"paths are {sorted(flat)[:5]}"
       )
-  still = {
-    path for path in flat if all(_product(lr_multipliers, path, n) == 0 for n in numbers(path))
-  }
-  if any(path.startswith(LAYERS) and path not in still for path in flat):
-    still = {path for path in still if not path.startswith(FIRST)}
-  frozen = {path: value for path, value in flat.items() if path in still}
-  return {path: value for path, value in flat.items() if path not in still}, frozen
+  trainable, frozen = {}, {}
+  for path, value in flat.items():
+    still = all(_product(lr_multipliers, path, n) == 0 for n in numbers(path))
+    (frozen if still else trainable)[path] = value
+  if any(path.startswith(LAYERS) for path in trainable):
+    trainable |= {path: value for path, value in frozen.items() if path.startswith(FIRST)}
+    # In the order of the model, which the state of the optimizer has.
+    trainable = {path: flat[path] for path in flat if path in trainable}
+    frozen = {path: flat[path] for path in flat if path not in trainable}
+  return trainable, frozen
 
 
 def merge(trainable: dict, frozen: dict) -> dict:

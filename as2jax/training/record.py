@@ -112,7 +112,7 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
     raise InputError(
       f"{workdir} holds a run of another config:\n"
       + "\n".join(changed)
-      + ("\n" + SEEDS if seeds_alone else "")
+      + f"\n{SEEDS}" * seeds_alone
       + f"\nGive another --workdir, or repeat that run with --config=rerun:{path}"
     )
   return not changed
@@ -179,8 +179,12 @@ def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]
   section = config.data.copy_and_resolve_references()
   if section.name not in (FILES, ASNQ_FILES):
     return
-  files = [epath.Path(section[split]).expanduser() for split in SPLITS if section[split]]
-  if not all(path.exists() for path in files) or sum(p.stat().length for p in files) > SMALL:
+  size = 0
+  for split in SPLITS:
+    path = epath.Path(section[split]).expanduser()
+    if section[split]:
+      size += path.stat().length if path.exists() else SMALL + 1
+  if size > SMALL:
     log.info("%s: its data were not compared with those it was trained on", workdir)
     return
   with section.unlocked():  # the fingerprints are of the files as they are
@@ -233,11 +237,13 @@ def _settle(workdir: epath.Path, components: Components, warm_start: Any) -> dic
     known = _merged(was, now, _changes(workdir, was, now))
   else:
     known = {**now, "changed": []}
-  kept = {part: value for part, value in known.items() if part not in ("best", "results")}
-  further = {"best": {}} | ({"warm_start": warm_start} if warm_start else {})
-  _write(workdir, kept | further)
-  kept.pop("warm_start", None)
-  return kept
+  for part in ("best", "results", "warm_start"):  # of the end, and of what began
+    known.pop(part, None)
+  further: dict[str, Any] = {"best": {}}
+  if warm_start:
+    further["warm_start"] = warm_start
+  _write(workdir, known | further)
+  return known
 
 
 def check(workdir: epath.PathLike, components: Components) -> None:
@@ -369,8 +375,12 @@ def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> 
 
 def _rates(module: Any) -> dict[str, str]:
   """Returns the rates of dropout, which an encoder's config may state; only training reads them."""
-  fields = {name: getattr(module, name, None) for name in ("hidden_dropout", "attention_dropout")}
-  return {name: repr(rate) for name, rate in fields.items() if rate is not None}
+  rates = {}
+  for name in ("hidden_dropout", "attention_dropout"):
+    rate = getattr(module, name, None)
+    if rate is not None:
+      rates[name] = repr(rate)
+  return rates
 
 
 def _of_use(components: Components) -> dict[str, Any]:
@@ -389,7 +399,7 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   ranking, teachers = named.get(FirstStageRanking.name), named.get(TeacherScores.name)
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
-    pool = pools[name] if name in pools else None
+    pool = pools.get(name)
     digests[name] = _of_split(components, name, pool)
     if pool and components.model.has_parameters and not components.model.encodes:
       source = components.config.data.ranking
@@ -405,7 +415,9 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
 
 def _of_split(components: Components, name: str, pool: Any) -> dict[str, Any]:
   """Digests a split's questions and its pool."""
-  further = (*pool.passages, *pool.queries) if pool else ()
+  further: Sequence[Any] = ()
+  if pool:
+    further = (*pool.passages, *pool.queries)
   compute = lambda: of_questions(_questions(components, name), further)
   return stored_split.digest(components, compute) if name == TRAINING else compute()
 

@@ -108,11 +108,13 @@ class WarmStart:
 
   def _origin(self, seed: int, known: tuple[int, ...]) -> Origin:
     group = known if self.config["seeds_parallel"] else (seed,)
-    outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
-    # Each save of a group holds the best parameters so far of all its seeds.
-    step = max(outcomes[member]["best_step"] for member in group)
-    folder = group_folder(self.run, known, group)
-    return Origin(folder, step, group.index(seed), seed, outcomes[seed]["best_value"])
+    step = value = 0
+    for outcome in self.content["seeds"]:
+      if outcome["seed"] in group:  # each save of a group holds the best so far of all its seeds
+        step = max(step, outcome["best_step"])
+      if outcome["seed"] == seed:
+        value = outcome["best_value"]
+    return Origin(group_folder(self.run, known, group), step, group.index(seed), seed, value)
 
   def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
     """Reads the parameters and the running statistics, by path, that `seed` starts from."""
@@ -121,7 +123,7 @@ class WarmStart:
     variables = read_best(origin.folder, origin.step)
     params = {**variables["trainable"], **variables["frozen"]}
     mutables = traverse_util.flatten_dict(variables["mutables"], sep="/")
-    of_seed = lambda tree: {path: value[origin.index] for path, value in tree.items()}
+    of_seed = lambda tree: jax.tree.map(lambda value: value[origin.index], tree)
     return of_seed(self._in_scope(params)), of_seed(self._in_scope(mutables, statistics=True))
 
   def _in_scope(self, tree: Mapping[str, Any], *, statistics: bool = False) -> dict[str, Any]:
@@ -190,8 +192,10 @@ class WarmStart:
         f"{self.run}/results.json does not say the encoder's {lacking[0]}: it is of an older version; "
         "train that run again"
       )
-    encoders = [flatten({key: side[key] for key in keys}) for side in (first, weights)]
-    changed = differences(*encoders, free=())
+    then, now = {}, {}
+    for key in keys:
+      then[key], now[key] = first[key], weights[key]
+    changed = differences(flatten(then), flatten(now), free=())
     if changed:
       raise InputError(
         f"the encoder of warm_start.run = {self.run} ({first['pretrained']}) is not "
@@ -279,8 +283,9 @@ class WarmStart:
     came = [start for start, target in parts if has(copied, target)]
     for start, target in parts:
       if came and start not in came and has(first, start) != has(params, target):
-        trained = f"with {start}, and" if has(first, start) else f"without {start}, but"
-        none = "" if has(params, target) else "no "
+        trained, none = f"without {start}, but", ""
+        if has(first, start):
+          trained, none = f"with {start}, and", "no "
         raise InputError(
           f"warm_start.scope = 'matching': {', '.join(came)} of warm_start.run = {self.run} was trained "
           f"{trained} this model has {none}{target}: give it the same parts (of CASSIE, "
@@ -305,11 +310,11 @@ class WarmStart:
   def _check_paths(self, params: Mapping[str, Any], copied: Arrays) -> None:
     here = {path: leaf.shape[1:] for path, leaf in params.items()}
     first = {path: value.shape for path, value in copied.items()}
-    if not here or not first:
-      raise InputError(
-        f"warm_start: {'this model' if first else self.run} has no parameters "
-        f"{'of an encoder ' if self.scope == 'encoder' else ''}to {'replace' if first else 'take'}"
-      )
+    of_encoder = "of an encoder " * (self.scope == "encoder")
+    if not first:
+      raise InputError(f"warm_start: {self.run} has no parameters {of_encoder}to take")
+    if not here:
+      raise InputError(f"warm_start: this model has no parameters {of_encoder}to replace")
     wrong = []
     for path in sorted(here.keys() | first.keys()):
       if first.get(path) != here.get(path):

@@ -23,12 +23,17 @@ from as2jax.training.describe import describe
     (Share(), 0.0, 1.0, "give a number from 0 to below 1"),
     (Share(), 0.99, -0.1, "give a number from 0 to below 1"),
     (Above(0), 1e-9, 0.0, "give a number above 0"),
-    (Each(AtLeast(1)), (1, 2), (1, 0), "give 1 or more"),
-    (Each(OneOf(("a", "b"))), ("b", "a"), (), "give one value or more"),
+    (Each(AtLeast(1)), (1, 2), (1, 0), "give one value or more, and for each: give 1 or more"),
+    (
+      Each(OneOf(("a", "b"))),
+      ("b", "a"),
+      (),
+      "give one value or more, and for each: use one of a, b",
+    ),
   ],
 )
 def test_ranges(known, right, wrong, message):
-  assert known.problem(right) == "" and known.problem(wrong) == message
+  assert known.holds(right) and not known.holds(wrong) and known.advice == message
 
 
 @dataclasses.dataclass(frozen=True)
