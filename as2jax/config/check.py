@@ -12,10 +12,10 @@ from typing import Any
 from as2jax.config.overrides import flatten
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.registry import AtLeast, OneOf, Share
+from as2jax.runtime.registry import AtLeast, OneOf, Range, Share
 
 SPLITS = ("train", "dev", "test", "heldout")
-RANGES: dict[str, OneOf | AtLeast | Share] = {
+RANGES: dict[str, Range] = {
   "mode": OneOf(("train", "evaluate", "predict")),
   "warm_start.scope": OneOf(("", "all", "encoder", "matching")),
   "evaluation.task": OneOf(("rerank", "retrieve")),

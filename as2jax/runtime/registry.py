@@ -197,6 +197,10 @@ class Range:
   holds: Callable[[Any], bool]
   advice: str
 
+  def problem(self, value: Any) -> str:
+    """Returns the advice where a value is out of range, else ""."""
+    return "" if self.holds(value) else self.advice
+
 
 def OneOf(names: Sequence[str]) -> Range:
   """Allows one of some names."""
@@ -233,6 +237,6 @@ def range_problem(field: dataclasses.Field, value: Any) -> str:
   """Says what to do about the value of a field; "" where it is in range or has none."""
   if value is not None and typing.get_origin(field.type) is Annotated:
     for bound in field.type.__metadata__:
-      if isinstance(bound, Range) and not bound.holds(value):
-        return bound.advice
+      if isinstance(bound, Range) and (message := bound.problem(value)):
+        return message
   return ""
