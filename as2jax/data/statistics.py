@@ -1,10 +1,9 @@
 """Statistics of a split, computed in one pass with one record in memory at a time."""
 
 import hashlib
-import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -19,14 +18,12 @@ KEEPS: dict[str, Callable[[Question], bool]] = {
   "both": lambda question: bool(question.positives and question.negatives),
 }
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
-_HELD = 1 << 20  # hashes held before they go to a file
-_PARTS = 64  # of a file of hashes, looked at one after the other
 
 
 class SplitStatistics:
   """Statistics of one split of questions: `take` each question, then call `asdict`.
 
-  Memory: 8 bytes a question, and hashes of the (question, sentence) pairs in a temporary file.
+  Memory: a hash of each question's text, and 8 bytes a (question, sentence) pair.
   """
 
   LENGTHS: tuple[str, ...] = ("candidates", "question_words", "candidate_words")
@@ -34,7 +31,8 @@ class SplitStatistics:
   def __init__(self) -> None:
     self._numbers = {question_filter: [0, 0, 0] for question_filter in KEEPS}
     self._judged = 0
-    self.pairs, self.questions = Pairs(), Texts()
+    self._pairs = array("Q")  # of each, 62 bits of its hash and two of its label
+    self.questions: set[int] = set()  # hashes of the texts
     self.lengths: dict[str, Counter[int]] = {name: Counter() for name in self.LENGTHS}
     self._digests: dict[str, Any] = {}  # by the kind of record
 
@@ -51,13 +49,17 @@ class SplitStatistics:
         numbers = self._numbers[question_filter]
         for i, number in enumerate((1, pairs, positives)):
           numbers[i] += number
-    self.questions.add(question.text)
+    self.questions.add(short_hash(question.text))
     self.lengths["candidates"][pairs] += 1
     self.lengths["question_words"][len(question.text.split())] += 1
     for candidate in question.candidates:
       self._judged += candidate.label != UNKNOWN
       self.lengths["candidate_words"][len(candidate.text.split())] += 1
-      self.pairs.add(f"{question.text}\0{candidate.text}", candidate.label)
+      self.add_pair(f"{question.text}\0{candidate.text}", candidate.label)
+
+  def add_pair(self, pair: str, label: int) -> None:
+    """Count a pair of texts, as one text, with its label."""
+    self._pairs.append(short_hash(pair) & ~3 | (label - UNKNOWN))
 
   def fingerprint(self) -> str:
     """Return the fingerprint of the records taken (`record.fingerprint`); of two tables, of both."""
@@ -76,10 +78,13 @@ class SplitStatistics:
 
   def asdict(self) -> dict[str, Any]:
     """Return the statistics, ready for JSON."""
+    codes = np.unique(np.frombuffer(self._pairs, np.uint64))
+    judged = codes[codes & np.uint64(3) != 0] >> np.uint64(2)
     return {
       "question_filters": {name: counts.asdict() for name, counts in self.counts.items()},
       "positive_share": self.positive_share,
-      **self.pairs.asdict(),
+      "duplicate_pairs": len(self._pairs) - len(np.unique(codes >> np.uint64(2))),
+      "contradictory_pairs": len(judged) - len(np.unique(judged)),
       **{name: quantiles(lengths) for name, lengths in self.lengths.items()},
     }
 
@@ -93,19 +98,19 @@ class PoolStatistics(SplitStatistics):
   def __init__(self) -> None:
     super().__init__()
     self._entries = self._asked = self._answers = 0
-    self._passages = Texts()
+    self._passages: set[int] = set()
 
   def _count(self, record: Passage | Query) -> None:
     words = len(record.text.split())
     if isinstance(record, Passage):
       self._entries += 1
-      self._passages.add(record.text)
-      self.pairs.add(f"{record.paragraph}\0{record.text}", UNKNOWN)
+      self._passages.add(short_hash(record.text))
+      self.add_pair(f"{record.paragraph}\0{record.text}", UNKNOWN)
       self.lengths["candidate_words"][words] += 1
     else:
       self._asked += 1
       self._answers += len(record.answers)
-      self.questions.add(record.text)
+      self.questions.add(short_hash(record.text))
       self.lengths["question_words"][words] += 1
       self.lengths["answers"][len(record.answers)] += 1
 
@@ -136,81 +141,6 @@ def short_hash(text: str) -> int:
   return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-class Texts:
-  """A set of texts that stores 8 bytes for each."""
-
-  def __init__(self) -> None:
-    self._hashes = array("Q")
-    self._kept = np.zeros(0, np.uint64)
-
-  def add(self, text: str) -> None:
-    """Add a text."""
-    self._hashes.append(short_hash(text))
-    if len(self._hashes) >= _HELD:
-      self._fold()
-
-  def _fold(self) -> np.ndarray:
-    self._kept = np.union1d(self._kept, np.frombuffer(self._hashes, np.uint64))
-    self._hashes = array("Q")
-    return self._kept
-
-  def __len__(self) -> int:
-    return len(self._fold())
-
-  def shared(self, other: "Texts") -> int:
-    """Count the texts that are in both sets."""
-    return len(np.intersect1d(self._fold(), other._fold(), assume_unique=True))
-
-
-class Pairs:
-  """Counts labelled pairs that repeat an earlier one, and those that are labelled both 0 and 1.
-
-  A pair takes 8 bytes: 62 bits of its hash, two of its label. What exceeds memory is in a file.
-  """
-
-  def __init__(self) -> None:
-    self._codes, self._file, self._total = array("Q"), None, 0
-
-  def add(self, pair: str, label: int) -> None:
-    """Add a pair, as one text, with its label."""
-    self._codes.append(short_hash(pair) & ~3 | (label - UNKNOWN))
-    if len(self._codes) >= _HELD:
-      self._spill()
-
-  def _spill(self) -> None:
-    if self._file is None:
-      self._file = tempfile.TemporaryFile()
-    self._total += len(self._codes)
-    self._codes.tofile(self._file)
-    self._codes = array("Q")
-
-  def asdict(self) -> dict[str, int]:
-    """Return `duplicate_pairs` and `contradictory_pairs`; call it once, at the end."""
-    total = self._total + len(self._codes)
-    distinct = contradictory = 0
-    for codes in self._parts():
-      codes = np.unique(codes)
-      judged = codes[codes & np.uint64(3) != 0] >> np.uint64(2)
-      distinct += len(np.unique(codes >> np.uint64(2)))
-      contradictory += len(judged) - len(np.unique(judged))
-    return {"duplicate_pairs": total - distinct, "contradictory_pairs": contradictory}
-
-  def _parts(self) -> Iterator[np.ndarray]:
-    """Yield the codes in parts, of which equal pairs share one."""
-    if self._file is None:
-      yield np.frombuffer(self._codes, np.uint64)
-      return
-    self._spill()
-    with self._file:
-      for part in range(_PARTS):
-        self._file.seek(0)
-        pieces = []
-        while piece := self._file.read(8 * _HELD):
-          codes = np.frombuffer(piece, np.uint64)
-          pieces.append(codes[codes >> np.uint64(58) == part])
-        yield np.concatenate(pieces)
-
-
 def gathered(splits: Mapping[str, Iterable[Question]]) -> tuple[dict, dict]:
   """Return the statistics of each split, and the number of question texts that each two share."""
   statistics = {}
@@ -225,5 +155,5 @@ def overlap(statistics: Mapping[str, SplitStatistics]) -> dict[str, int]:
   """Return pair of splits -> number of question texts in both."""
   shared = {}
   for a, b in combinations(statistics, 2):
-    shared[f"{a}+{b}"] = statistics[a].questions.shared(statistics[b].questions)
+    shared[f"{a}+{b}"] = len(statistics[a].questions & statistics[b].questions)
   return shared

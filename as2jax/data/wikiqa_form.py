@@ -37,46 +37,46 @@ def iterate_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> Iterator[Q
   """Yield what `read_wikiqa` gives, one question at a time: memory does not grow with the file."""
   lines = Lines(path)
   rows: dict[str, dict[str, str]] = {}  # of one question, by sentence id
-  first_line: dict[str, int] = {}  # of each question and sentence id
-  current = None
+  first_line: dict[str, int] = {}  # of each question
   for number, line in lines:
     cells = line.split("\t")
-    if number == 1 and tuple(cells) != HEADER:
-      columns = ", ".join(HEADER)
-      raise lines.error(
-        f"the header is {quoted(line, 120)}; expected the columns {columns}, separated by tabs"
-      )
     if number == 1:
+      if tuple(cells) != HEADER:
+        raise lines.error(
+          f"the header is {quoted(line, 120)}; expected the columns {', '.join(HEADER)}, separated by "
+          "tabs"
+        )
       continue
     row = _row(cells, lines, labelled)
-    name = row["QuestionID"]
-    if name != current:
-      if rows:
-        yield _question(rows, labelled)
-      if name in first_line:
-        raise lines.error(
-          f"question {quoted(name)}, which began on line {first_line[name]}, goes on here "
-          "after another question; put the rows of a question together"
-        )
-      rows, current, first_line[name] = {}, name, number
+    name, sentence = row["QuestionID"], row["SentenceID"]
     first = next(iter(rows.values()), row)
+    if rows and name != first["QuestionID"]:
+      yield _question(rows, labelled)
+      rows, first = {}, row
+    if not rows and name in first_line:
+      raise lines.error(
+        f"question {quoted(name)}, which began on line {first_line[name]}, goes on here after another "
+        "question; put the rows of a question together"
+      )
+    first_line.setdefault(name, number)
     if row["Question"] != first["Question"]:
       raise lines.error(
         f"question {quoted(name)} reads {quoted(row['Question'])} here and "
         f"{quoted(first['Question'])} on line {first_line[name]}; give each question its own id"
       )
-    if row["SentenceID"] in rows:
+    if sentence in rows:
       raise lines.error(
-        f"SentenceID {quoted(row['SentenceID'])} of question {quoted(name)} was already on line "
-        f"{rows[row['SentenceID']]['line']}; give each sentence its own id"
+        f"SentenceID {quoted(sentence)} of question {quoted(name)} was already on line "
+        f"{rows[sentence]['line']}; give each sentence its own id"
       )
-    rows[row["SentenceID"]] = row | {"line": str(number)}
+    rows[sentence] = row | {"line": str(number)}
   if not rows:
     raise lines.error("nothing follows the header; get the file again")
   yield _question(rows, labelled)
 
 
 def _row(cells: list[str], lines: Lines, labelled: bool) -> dict[str, str]:
+  """Check the cells of a line: all filled, ids that a run file can hold, a label of 0 or 1."""
   if len(cells) != len(HEADER):
     shown = quoted("\t".join(cells))
     raise lines.error(
@@ -86,24 +86,22 @@ def _row(cells: list[str], lines: Lines, labelled: bool) -> dict[str, str]:
   for name, cell in row.items():
     if not cell.strip() and (labelled or name != "Label"):
       raise lines.error(f"the column {name} is empty; give it a value or remove the line")
-  document, place = row["DocumentID"], _place(row)
-  if not row["SentenceID"].startswith(f"{document}-") or not (
-    place.isascii() and place.isdecimal()
-  ):
+  document, _, place = row["SentenceID"].rpartition("-")
+  if document != row["DocumentID"] or not (place.isascii() and place.isdecimal()):
     raise lines.error(
       f"SentenceID is {quoted(row['SentenceID'])}; expected the document and the sentence's number, "
-      f"such as {quoted(document + '-0')}"
+      f"such as {quoted(row['DocumentID'] + '-0')}"
     )
-  for name in ("QuestionID", "SentenceID"):
-    check_id(row[name], name, lines)
+  check_id(row["QuestionID"], "QuestionID", lines)
+  check_id(row["SentenceID"], "SentenceID", lines)
   if labelled and row["Label"] not in ("0", "1"):
     raise lines.error(f"Label is {quoted(row['Label'])}; expected 0 or 1")
   return row
 
 
-def _place(row: Mapping[str, str]) -> str:
-  """Return the number of a sentence in its document, as written."""
-  return row["SentenceID"].removeprefix(row["DocumentID"] + "-")
+def _place(row: Mapping[str, str]) -> int:
+  """Return the number of a sentence in its document."""
+  return int(row["SentenceID"].rpartition("-")[2])
 
 
 def _question(rows: Mapping[str, Mapping[str, str]], labelled: bool) -> Question:
@@ -113,7 +111,7 @@ def _question(rows: Mapping[str, Mapping[str, str]], labelled: bool) -> Question
     title = row["DocumentTitle"]
     candidates.append(Candidate(row["SentenceID"], row["Sentence"], label, title=title))
   for i, (row, after) in enumerate(pairwise(rows.values())):
-    if row["DocumentID"] == after["DocumentID"] and int(_place(row)) + 1 == int(_place(after)):
+    if row["DocumentID"] == after["DocumentID"] and _place(row) + 1 == _place(after):
       one, two = candidates[i : i + 2]
       candidates[i] = dataclasses.replace(one, next=two.text, next_label=two.label)
       candidates[i + 1] = dataclasses.replace(two, previous=one.text, previous_label=one.label)

@@ -20,16 +20,14 @@ import functools
 import json
 import os
 import tempfile
-from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import LONGEST, Lines, json_objects, quoted, renamed, text_field
+from as2jax.data.lines import LONGEST, Lines, json_objects, quoted, text_problem
 from as2jax.data.record import Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
@@ -44,7 +42,6 @@ FIELDS = (*COLUMNS, *CONTEXT, *UNUSED)
 ALIASES = {"candidate": "sentence", "answer": "sentence", "successive": "next"}
 BUCKET_ROWS = 200_000  # of a scattered file held at once, about; BUCKETS files at most
 BUCKETS = 128
-_HELD = 1 << 20
 
 
 class Row(NamedTuple):
@@ -63,28 +60,36 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
   """Yield the rows of each question (by its text), in the order in which questions are first seen.
 
   The rows are read twice. Where each question's rows stand together, they are passed on as they
-  come; otherwise they go through temporary files, so that memory holds 16 bytes a question, the
-  rows of one bucket of questions, and no more.
+  come; otherwise they go through temporary files, so that memory holds a hash of each question and
+  the rows of one bucket of questions.
 
   Args:
     rows: returns a new iterator over the rows at each call.
     name: of the file, for the log.
 
   """
-  first = _first_seen(rows())
-  if not first.scattered:
+  ranks: dict[int, int] = {}  # of the questions, by a hash of their texts
+  count, current, scattered = 0, None, False
+  for row in rows():
+    count += 1
+    if row.question != current:
+      current = row.question
+      key = short_hash(current)
+      scattered = scattered or key in ranks
+      ranks.setdefault(key, len(ranks))
+  if not scattered:
     yield from together(rows())
     return
   logging.info("%s: rows of a question stand apart; they are brought together on disk", name)
-  count = min(max(first.rows // BUCKET_ROWS, 1), BUCKETS)
+  buckets = min(max(count // BUCKET_ROWS, 1), BUCKETS)
   with contextlib.ExitStack() as stack:
-    files = [
-      stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n"))
-      for _ in range(count)
-    ]
+    files = []
+    for _ in range(buckets):
+      file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
+      files.append(stack.enter_context(file))
     for row in rows():
-      place = first.rank[np.searchsorted(first.hashes, np.uint64(short_hash(row.question)))]
-      files[int(place) * count // len(first.rank)].write(json.dumps(row) + "\n")
+      rank = ranks[short_hash(row.question)]
+      files[rank * buckets // len(ranks)].write(json.dumps(row) + "\n")
     for file in files:
       file.seek(0)
       groups: dict[str, list[Row]] = {}
@@ -92,41 +97,6 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
         row = Row(*json.loads(line))
         groups.setdefault(row.question, []).append(row)
       yield from groups.values()
-
-
-class _FirstSeen(NamedTuple):
-  """Sorted hashes of the questions, their ranks by first occurrence, and whether any recurred."""
-
-  hashes: np.ndarray
-  rank: np.ndarray
-  scattered: bool
-  rows: int
-
-
-def _first_seen(rows: Iterable[Row]) -> _FirstSeen:
-  held, known, first = array("Q"), np.zeros(0, np.uint64), np.zeros(0, np.int64)
-  current, blocks, count, scattered = None, 0, 0, False
-
-  def fold() -> None:
-    nonlocal held, known, first, scattered, blocks
-    together = np.concatenate([known, np.frombuffer(held, np.uint64)])
-    numbers = np.concatenate([first, np.arange(blocks, blocks + len(held))])
-    known, at = np.unique(together, return_index=True)  # the first of equal ones
-    first, scattered = numbers[at], scattered or len(known) < len(together)
-    blocks += len(held)
-    held = array("Q")
-
-  for row in rows:
-    count += 1
-    if row.question != current:
-      current = row.question
-      held.append(short_hash(current))
-      if len(held) >= _HELD:
-        fold()
-  fold()
-  rank = np.empty(len(first), np.int64)
-  rank[np.argsort(first)] = np.arange(len(first))
-  return _FirstSeen(known, rank, scattered, count)
 
 
 def together(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -150,23 +120,14 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
   labels: dict[str, set[int]] = defaultdict(set)
   for row in rows:
     labels[row.text].add(int(row.label == positive))
-  return Question(
-    id,
-    rows[0].question,
-    tuple(
-      Candidate(
-        f"{id}-{i}",
-        row.text,
-        int(row.label == positive),
-        row.previous,
-        row.next,
-        label_of(labels, row.previous),
-        label_of(labels, row.next),
-        row.title,
-      )
-      for i, row in enumerate(rows)
-    ),
-  )
+  candidates = []
+  for i, row in enumerate(rows):
+    around = label_of(labels, row.previous), label_of(labels, row.next)
+    label = int(row.label == positive)
+    candidates.append(
+      Candidate(f"{id}-{i}", row.text, label, row.previous, row.next, *around, row.title)
+    )
+  return Question(id, rows[0].question, tuple(candidates))
 
 
 def read_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> tuple[Question, ...]:
@@ -205,40 +166,45 @@ def iterate_rows(path: epath.PathLike) -> Iterator[Row]:
   for number, line in lines:
     cells = line.split("\t")
     if number == 1 and "label" in cells:
-      names = ["sentence" if cell == "candidate" else cell for cell in cells]
-      if sorted(names) != sorted({*names, *COLUMNS} & {*COLUMNS, *CONTEXT}):
-        raise lines.error(
-          f"the header is {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
-          f"{', '.join(CONTEXT)}, separated by tabs"
-        )
+      names = _header(cells, lines, (*COLUMNS, *CONTEXT))
       continue
     count += 1
-    yield _row(_by_name(cells, names, lines), CLASSES, lines)
+    yield _row(names, cells, CLASSES, lines)
   if not count:
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _by_name(cells: Sequence[str], names: Sequence[str], lines: Lines) -> dict[str, str]:
+def _header(cells: Sequence[str], lines: Lines, known: Sequence[str]) -> list[str]:
+  """Return the fields of a header, which must be known, differ, and include `COLUMNS`."""
+  names = [ALIASES.get(cell, cell) for cell in cells]
+  if not set(COLUMNS) <= set(names) <= set(known) or len(set(names)) < len(names):
+    raise lines.error(
+      f"the header is {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
+      f"{', '.join(known[len(COLUMNS) :])}"
+    )
+  return names
+
+
+def _row(names: Sequence[str], cells: Sequence[Any], labels: Sequence[int], lines: Lines) -> Row:
+  """Check the cells of a row; `labels` are those that its label may be."""
   if len(cells) != len(names):
     shown = quoted(", ".join(cells))
     raise lines.error(f"{len(cells)} columns in {shown}; expected {len(names)}: {', '.join(names)}")
-  return dict(zip(names, cells))
-
-
-def _row(record: Mapping[str, object], labels: Sequence[int], lines: Lines) -> Row:
-  """Check a row's fields; `labels` are those that its label may be."""
-  texts = {name: text_field(name, record, lines) for name in ("question", "sentence", *CONTEXT)}
-  for name in ("question", "sentence"):
-    if not texts[name].strip():
+  record = dict(zip(names, cells))
+  texts = []
+  for name in ("question", "sentence", *CONTEXT):
+    value = record.get(name)
+    if problem := text_problem(name, value):
+      raise lines.error(problem)
+    texts.append(value or "")
+    if name in COLUMNS and not texts[-1].strip():
       raise lines.error(f"the field {name} is empty; every line needs a {name}")
   label = record.get("label")
   if type(label) not in (int, str) or str(label) not in map(str, labels):
     raise lines.error(
       f"label is {quoted(str(label))}; expected one of {', '.join(map(str, labels))}"
     )
-  return Row(
-    lines.number, texts["question"], texts["sentence"], int(label), *(texts[c] for c in CONTEXT)
-  )
+  return Row(lines.number, *texts[:2], int(label), *texts[2:])
 
 
 def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> int:
@@ -287,31 +253,34 @@ def judged_rows(path: epath.PathLike) -> Iterator[Row]:
   path = epath.Path(path)
   is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
   lines = Lines(path, ends=is_csv)
-  header, count = None, 0
-  for cells in _cells(lines, is_csv):
-    if not isinstance(cells, dict) and header is None:
-      header = list(renamed(dict.fromkeys(cells, ""), FIELDS, ALIASES, lines))
-      if lacking := [name for name in COLUMNS if name not in header]:
-        raise lines.error(f"there is no column {lacking[0]} ({', '.join(cells)})")
-      continue
-    count += 1
+  header: list[str] = []
+  count = 0
+  for cells in _comma_separated(lines) if is_csv else _lines_of_cells(lines):
     if isinstance(cells, dict):
-      record = renamed(cells, FIELDS, ALIASES, lines)
+      names = [ALIASES.get(field, field) for field in cells]
+      if unknown := [name for name in names if name not in FIELDS or names.count(name) > 1]:
+        problem = f"{quoted(unknown[0])} is not a known field, or is given twice"
+        raise lines.error(f"{problem}; known are {', '.join((*FIELDS, *ALIASES))}")
+      yield _row(names, list(cells.values()), (0, 1), lines)
+    elif not header:
+      header = _header(cells, lines, FIELDS)
+      continue
     else:
-      record = _by_name(cells, header, lines)
-    yield _row(record, (0, 1), lines)
+      yield _row(header, cells, (0, 1), lines)
+    count += 1
   if not count:
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _cells(lines: Lines, is_csv: bool) -> Iterator[list[str] | dict]:
-  """Yield a JSON object or the cells of a header or row."""
-  if not is_csv:
-    objects = False
-    for number, line in lines.filled("sentence"):
-      objects = objects or (number == 1 and line.lstrip().startswith("{"))
-      yield next(json_objects([(number, line)], lines)) if objects else line.split("\t")
-    return
+def _lines_of_cells(lines: Lines) -> Iterator[list[str] | dict]:
+  """Yield the JSON object of each line, or the cells between its tabs, as the first line has it."""
+  objects = False
+  for number, line in lines.filled("sentence"):
+    objects = objects or (number == 1 and line.lstrip().startswith("{"))
+    yield next(json_objects([(number, line)], lines)) if objects else line.split("\t")
+
+
+def _comma_separated(lines: Lines) -> Iterator[list[str]]:
   csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
   reader = csv.reader((line for _, line in lines), strict=True)
   first = 1

@@ -49,7 +49,6 @@ FORMS = {  # by the record's element
     "RELC_RELEVANCE2RELQ", {"Good": 1, "PotentiallyUseful": 0, "Bad": 0},
   ),
 }  # fmt: skip
-AROUND = ("root", "xml", "OrgQuestion", "OrgQSubject", "OrgQBody", "OrgQClean")
 
 
 def iterate_semeval(
@@ -71,7 +70,7 @@ def iterate_semeval(
     InputError: anything but such a file with its gold labels; names file and line.
 
   """
-  records = XmlRecords(path, FORMS, AROUND)
+  records = XmlRecords(path, FORMS)
   skipped = [] if skipped is None else skipped
   first_line: dict[str, int] = {}  # of each question
   for record in records:
@@ -93,58 +92,44 @@ def iterate_semeval(
 
 def _question(record: Element, form: Form, records: XmlRecords, skipped: list[int]) -> Question:
   holder = _only(record, form.question, records) if form.question else record
-  texts = [_only(holder, tag, records).text for tag in (form.subject, form.body)]
   question_id = _attribute(holder, form.question_id, records)
-  text = " ".join(filter(None, texts))
+  subject, body = (_only(holder, tag, records).text for tag in (form.subject, form.body))
+  text = f"{subject} {body}".strip()
   if not text:
-    raise records.error(
-      f"question {quoted(question_id)} has no text in {form.subject} and {form.body}", holder.line
-    )
-  known = (
-    {form.question, form.comment} if form.question else {form.subject, form.body, form.comment}
-  )
+    raise records.error(f"question {quoted(question_id)} has no text", holder.line)
   candidates: dict[str, Candidate] = {}
-  for child in record.children:
-    if child.tag not in known:
-      raise records.error(
-        f"the element {quoted(child.tag)} has no place in {record.tag}; expected "
-        f"{', '.join(sorted(known))}",
-        child.line,
-      )
-    if child.tag != form.comment:
-      continue
-    comment = _comment(child, form, records)
+  for element in record.all(form.comment):
+    comment = _comment(element, form, records)
     if comment.id in candidates:
       raise records.error(
         f"{form.comment_id} {quoted(comment.id)} occurs twice in question {quoted(question_id)}",
-        child.line,
+        element.line,
       )
     candidates[comment.id] = comment
     if not comment.text:
-      skipped.append(child.line)
-  kept = tuple(candidate for candidate in candidates.values() if candidate.text)
-  return Question(question_id, text, kept)
+      skipped.append(element.line)
+  return Question(question_id, text, tuple(c for c in candidates.values() if c.text))
 
 
 def _comment(element: Element, form: Form, records: XmlRecords) -> Candidate:
   gold = _attribute(element, form.gold, records)
   if gold not in form.labels:
     raise records.error(
-      f"{form.gold} is {quoted(gold)}; expected {', '.join(form.labels)} (a file "
-      "without gold labels cannot be read)",
+      f"{form.gold} is {quoted(gold)}; expected {', '.join(form.labels)} (a file without gold labels "
+      "cannot be read)",
       element.line,
     )
-  texts = (_only(element, tag, records).text for tag in form.texts)
-  text = next(filter(None, texts), "")
+  text = ""
+  for tag in form.texts:
+    text = text or _only(element, tag, records).text
   return Candidate(_attribute(element, form.comment_id, records), text, form.labels[gold])
 
 
 def _only(element: Element, tag: str, records: XmlRecords) -> Element:
   children = element.all(tag)
   if len(children) != 1:
-    raise records.error(
-      f"{len(children)} elements {tag} in {element.tag}; expected one", element.line
-    )
+    problem = f"{len(children)} elements {tag} in {element.tag}; expected one"
+    raise records.error(problem, element.line)
   return children[0]
 
 

@@ -34,7 +34,6 @@ class Asked:
   id: str
   text: str
   answers: tuple[tuple[int, str], ...]
-  where: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,14 +48,13 @@ class Paragraph:
   def passages(self) -> tuple[Passage, ...]:
     """Return the sentences in order; of equal sentences only the first counts."""
     texts = [self.text[start:end] for start, end in sentence_spans(self.text)]
-    padded, passages = ["", *texts, ""], {}
+    title = self.title.replace("_", " ")
+    around = ["", *texts, ""]
+    passages: dict[str, Passage] = {}
     for i, text in enumerate(texts):
-      passages.setdefault(
-        text,
-        Passage(
-          f"{self.id}-{i}", text, self.title.replace("_", " "), padded[i], padded[i + 2], self.text
-        ),
-      )
+      if text not in passages:
+        before, after = around[i], around[i + 2]
+        passages[text] = Passage(f"{self.id}-{i}", text, title, before, after, self.text)
     return tuple(passages.values())
 
   def right(self, asked: Asked) -> dict[str, int]:
@@ -91,11 +89,10 @@ def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
       text = _field(paragraph, "context", str, inner)
       if not text.strip():
         raise InputError(f"{inner}: the context is empty; give it a text or remove the paragraph")
-      questions = tuple(
-        _asked(qa, f"{inner}, question {k + 1}", text, seen)
-        for k, qa in enumerate(_field(paragraph, "qas", list, inner))
-      )
-      yield Paragraph(f"{i}-{j}", title, text, questions)
+      questions = []
+      for k, qa in enumerate(_field(paragraph, "qas", list, inner)):
+        questions.append(_asked(qa, f"{inner}, question {k + 1}", text, seen))
+      yield Paragraph(f"{i}-{j}", title, text, tuple(questions))
 
 
 def _json(path: epath.PathLike) -> Any:
@@ -130,36 +127,35 @@ def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
   id, question = _field(qa, "id", str, where), _field(qa, "question", str, where)
   if not is_id(id):
     raise InputError(f"{where}: the id is {quoted(id)}; {ID}")
-  if id in seen:
+  if seen.setdefault(id, where) != where:
     raise InputError(
       f"{where}: the id {quoted(id)} was already that of {seen[id]}; give each question its own"
     )
-  seen[id] = where
   if not question.strip():
     raise InputError(f"{where}: the question is empty; give it a text or remove it")
   answers = []
   for answer in _field(qa, "answers", list, where):
     start, span = _field(answer, "answer_start", int, where), _field(answer, "text", str, where)
-    if not 0 <= start < len(text) or not text[start:].strip() or not span.strip():
+    if start < 0 or not span.strip() or text[start : start + len(span)] != span:
       raise InputError(
-        f"{where}: an answer {quoted(span)} at {start} of a context of {len(text)} "
-        "characters; expected a place inside it"
-      )
-    if text[start : start + len(span)] != span:
-      raise InputError(
-        f"{where}: the answer {quoted(span)} does not stand at {start} of the "
-        f"context, where {quoted(text[start : start + len(span)])} stands"
+        f"{where}: the answer {quoted(span)} does not stand at {start} of the context, where "
+        f"{quoted(text[max(start, 0) :])} stands"
       )
     answers.append((start, span))
   if not answers:
     raise InputError(f"{where}: no answers; SQuAD 1.1 has one or more a question (2.0 does not)")
-  return Asked(id, question, tuple(answers), where)
+  return Asked(id, question, tuple(answers))
+
+
+def _share(name: str) -> float:
+  """Return a number in [0, 1) that is drawn by a hash of a name."""
+  digest = hashlib.sha256(f"as2jax squad {name}".encode()).digest()
+  return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def held_out(title: str, share: float = HELD_OUT) -> bool:
   """Tell whether an article of the training file is for development: by a hash of its title."""
-  digest = hashlib.sha256(f"as2jax squad dev {title}".encode()).digest()
-  return int.from_bytes(digest[:8], "big") < share * 2**64
+  return _share(f"dev {title}") < share
 
 
 def of_split(paragraphs: Iterable[Paragraph], split: str) -> Iterator[Paragraph]:
@@ -194,9 +190,7 @@ def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
 
 def part(title: str) -> str:
   """Return the split of an article of dev-v1.1, by a hash of its title."""
-  digest = hashlib.sha256(f"as2jax squad part {title}".encode()).digest()
-  place = int.from_bytes(digest[:8], "big") / 2**64
-  reached = 0.0
+  place, reached = _share(f"part {title}"), 0.0
   for split, share in SHARES:
     reached += share
     if place < reached:
@@ -262,9 +256,9 @@ def _article_rows(article: Sequence[Paragraph], paragraphs: int, known: set[str]
       for j in range(first, min(first + paragraphs, len(article))):
         for passage in sentences[j]:
           if j == i:
-            label = 4 if passage.text in right else 3
+            label = 3 + (passage.text in right)
           else:
-            label = 2 if any(answer in passage.text for _, answer in asked.answers) else 1
+            label = 1 + any(answer in passage.text for _, answer in asked.answers)
           yield Row(0, text, passage.text, label, passage.previous, passage.next, passage.title)
 
 
@@ -320,22 +314,20 @@ SQUAD_PARTS = dataclasses.replace(
   why="",
 )
 
-SQUAD_AS2, SQUAD_44_AS2 = (
-  Spec(
-    name=f"{spec.name}_as2",
-    reader=read_rerank,
-    by_split=True,
-    version=spec.version,
-    files=spec.files,
-    folders=spec.folders,
-    clean="answerable",
-    published={},
-    addresses=spec.addresses,
-    sha256=spec.sha256,
-    citation=spec.citation,
-    licence=spec.licence,
-  )
-  for spec in (SQUAD, SQUAD_44)
+SQUAD_AS2 = dataclasses.replace(
+  SQUAD,
+  name="squad_as2",
+  reader=read_rerank,
+  by_split=True,
+  clean="answerable",
+  tables=("questions",),
+  published={},
+  documented={},
+  why="",
+)
+
+SQUAD_44_AS2 = dataclasses.replace(
+  SQUAD_AS2, name="squad_44_as2", files=SQUAD_44.files, addresses={}
 )
 
 SPECS = (SQUAD, SQUAD_44, SQUAD_PARTS, SQUAD_AS2, SQUAD_44_AS2)

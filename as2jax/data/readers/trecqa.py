@@ -15,35 +15,17 @@ from as2jax.data.source import Counts, Spec
 START = re.compile(r"<QApairs id='([^']*)'>")
 END = "</QApairs>"
 LABELS = {"positive": 1, "negative": 0}
-BLOCKS = ("question", *LABELS)
-OPENING = {f"<{kind}>": kind for kind in BLOCKS}
-CLOSING = {f"</{kind}>": kind for kind in BLOCKS}
-TAB = "\t"
-ANSWER = 2  # lines under those of a positive's words: the answer's words and their places
-
-
-@dataclasses.dataclass(slots=True)
-class Block:
-  """The lines between <kind> and </kind>."""
-
-  kind: str
-  line: int
-  lines: list[str] = dataclasses.field(default_factory=list)
-
-  @property
-  def text(self) -> str:
-    """Return the tokens with a space between them."""
-    return " ".join(self.lines[0].split()) if self.lines else ""
+MARK = re.compile(rf"</?(question|positive|negative)>|{END}|{START.pattern}")
+Block = tuple[str, int, list[str]]  # its kind, the line of its mark, the lines inside it
 
 
 def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
   """Yield the questions of a file of the jacana release: TRAIN, TRAIN-ALL, DEV or TEST.
 
   It looks like XML and is none: `&` and `<` stand for themselves. A block holds one line of tokens
-  (tab-separated, in the Penn Treebank's spelling: see the rule `ptb`) and below it as many lines of
-  annotation as there are, a column a token; a positive may have two more, the answer. The text is
-  the tokens joined by spaces. Questions without candidates are kept. A candidate's id is the
-  question's with its place in the file. gzip files are unpacked.
+  (tab-separated, in the Penn Treebank's spelling: see the rule `ptb`) and below it lines of
+  annotation, which are not read. The text is the tokens joined by spaces. Questions without
+  candidates are kept. A candidate's id is the question's with its place in the file.
 
   A candidate without text is skipped, with a warning: in the public TRAIN-ALL, answers longer
   than 60 tokens lost theirs.
@@ -59,7 +41,7 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
   lines = Lines(path)
   skipped = [] if skipped is None else skipped
   first_line: dict[str, int] = {}  # of each question
-  shape = Shape(lines)
+  depths: dict[str, int] = {}  # kind of block -> its lines, so that two merged blocks show
   content = iter(lines)
   for number, line in content:
     if not line.strip():
@@ -71,11 +53,11 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
     check_id(question_id, "the id of <QApairs>", lines)
     if question_id in first_line:
       raise lines.error(
-        f"question {quoted(question_id)} was already on line "
-        f"{first_line[question_id]}; give each question its own id"
+        f"question {quoted(question_id)} was already on line {first_line[question_id]}; give each "
+        "question its own id"
       )
     first_line[question_id] = number
-    yield _question(question_id, _blocks(content, lines, number), shape, lines, skipped)
+    yield _question(question_id, _blocks(content, lines, number), lines, depths, skipped)
   if not first_line:
     raise lines.error("the file holds no <QApairs>; get the file again")
   if skipped:
@@ -90,85 +72,59 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
 
 def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Iterator[Block]:
   """Yield the blocks up to </QApairs>."""
-  block = None
+  kind, first, inside = "", start, []
   for number, line in content:
     mark = line.strip()
-    if block is not None:
-      if CLOSING.get(mark) == block.kind:
-        yield block
-        block = None
-      elif mark in OPENING or mark in CLOSING or mark == END or START.fullmatch(mark):
-        raise lines.error(
-          f"{mark} inside the <{block.kind}> of line {block.line}, which has no end; add "
-          f"</{block.kind}>"
-        )
-      else:
-        block.lines.append(line)
+    if kind and mark == f"</{kind}>":
+      yield kind, first, inside
+      kind = ""
+    elif kind and MARK.fullmatch(mark):
+      raise lines.error(f"{mark} inside the <{kind}> of line {first}; add </{kind}>")
+    elif kind:
+      inside.append(line)
     elif mark == END:
       return
-    elif mark in OPENING:
-      block = Block(OPENING[mark], number)
+    elif mark in ("<question>", "<positive>", "<negative>"):
+      kind, first, inside = mark[1:-1], number, []
     elif mark:
       raise lines.error(
-        f"{quoted(line)} stands outside any block; expected <question>, "
-        "<positive>, <negative> or </QApairs>"
+        f"{quoted(line)} stands outside any block; expected <question>, <positive>, <negative> or {END}"
       )
   raise lines.error(f"the file ends inside the <QApairs> of line {start}; get it again")
 
 
-class Shape:
-  """How many lines the blocks of a file have: all alike, so that two merged ones show."""
-
-  def __init__(self, lines: Lines):
-    self._lines = lines
-    self._first: dict[str, tuple[int, int]] = {}  # kind -> lines of its first block, and where
-
-  def check(self, block: Block) -> None:
-    """Raises InputError where `block` is unlike those before it, or its lines do not fit."""
-    size = len(block.lines)
-    depth, where = self._first.setdefault("question", (size, block.line))
-    more = ANSWER if block.kind == "positive" and size > depth else 0
-    usual, earlier = self._first.setdefault(block.kind, (depth + more, block.line))
-    if size != usual:
-      raise self._lines.error(
-        f"the <{block.kind}> of line {block.line} has {size} lines, but {usual} were expected as "
-        f"the blocks of a file are alike (see lines {where} and {earlier})",
-        block.line,
-      )
-    width = len(block.lines[0].split(TAB))
-    for at, line in enumerate(block.lines[1:depth], 1):
-      if len(line.split(TAB)) != width:
-        raise self._lines.error(
-          f"{len(line.split(TAB))} columns, but {width} tokens on line {block.line + 1}; an "
-          "annotation has a column for each token",
-          block.line + 1 + at,
-        )
-
-
 def _question(
-  question_id: str, blocks: Iterator[Block], shape: Shape, lines: Lines, skipped: list[int]
+  question_id: str,
+  blocks: Iterator[Block],
+  lines: Lines,
+  depths: dict[str, int],
+  skipped: list[int],
 ) -> Question:
-  first = next(blocks, None)
-  if first is None or first.kind != "question":
-    raise lines.error(
-      f"question {quoted(question_id)} does not begin with <question>; add its text",
-      first and first.line,
-    )
-  if not first.text:
-    raise lines.error(f"question {quoted(question_id)} has no text", first.line)
-  shape.check(first)
-  candidates = []
-  for place, block in enumerate(blocks):
-    if block.kind == "question":
+  text, candidates = "", []
+  for place, (kind, line, inside) in enumerate(blocks):
+    if (kind == "question") != (place == 0):
       raise lines.error(
-        f"a second <question> in {quoted(question_id)}; begin a <QApairs>", block.line
+        f"{quoted(question_id)} does not begin with <question>, or has a second one", line
       )
-    if not block.text:
-      skipped.append(block.line)
+    tokens = " ".join("".join(inside[:1]).split())
+    if not tokens and place:
+      skipped.append(line)
       continue
-    shape.check(block)
-    candidates.append(Candidate(f"{question_id}-{place}", block.text, LABELS[block.kind]))
-  return Question(question_id, first.text, tuple(candidates))
+    if not tokens:
+      raise lines.error(f"question {quoted(question_id)} has no text", line)
+    usual = depths.setdefault(kind, len(inside))
+    if len(inside) != usual:
+      raise lines.error(
+        f"the <{kind}> has {len(inside)} lines, but {usual} were expected, as in the first one",
+        line,
+      )
+    if place:
+      candidates.append(Candidate(f"{question_id}-{place - 1}", tokens, LABELS[kind]))
+    else:
+      text = tokens
+  if not text:
+    raise lines.error(f"{quoted(question_id)} does not begin with <question>; add its text")
+  return Question(question_id, text, tuple(candidates))
 
 
 def read_tanda_json(path: epath.PathLike) -> tuple[Question, ...]:

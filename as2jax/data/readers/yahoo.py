@@ -6,6 +6,7 @@ Reads the files of such triples, and builds them from raw Yahoo! Answers (Websco
 
 import dataclasses
 import html
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -62,31 +63,29 @@ def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
 def _rows(lines: Lines) -> Iterator[tuple[str, str, int]]:
   for number, line in lines.filled("answer"):
     cells = line.split("\t")
-    if number == 1 and tuple(cell.strip().lower() for cell in cells) == COLUMNS:
+    if number == 1 and [cell.strip().lower() for cell in cells] == list(COLUMNS):
       continue
-    if len(cells) != len(COLUMNS):
+    if len(cells) != len(COLUMNS) or not all(map(str.strip, cells)):
       raise lines.error(
-        f"{len(cells)} columns in {quoted(line)}; expected {len(COLUMNS)}: "
+        f"{len(cells)} columns in {quoted(line)}, or an empty one; expected {len(COLUMNS)}: "
         f"{', '.join(COLUMNS)}, with tabs between them"
       )
-    for name, cell in zip(COLUMNS, cells):
-      if not cell.strip():
-        raise lines.error(f"the column {name} is empty; every row needs a {name}")
     if cells[2] not in ("0", "1"):
       raise lines.error(f"label is {quoted(cells[2])}; expected 0 or 1")
     yield cells[0], cells[1], int(cells[2])
 
 
 def _question(block: list[tuple[str, str, int]], question_id: str, lines: Lines) -> Question:
-  positives = sum(label for _, _, label in block)
-  if positives != 1:
+  candidates = []
+  for i, (_, text, label) in enumerate(block):
+    candidates.append(Candidate(f"{question_id}-{i}", text, label))
+  question = Question(question_id, block[0][0], tuple(candidates))
+  if len(question.positives) != 1:
     raise lines.error(
-      f"the question of the last {BLOCK} rows has {positives} answers with label 1; expected one"
+      f"the question of the last {BLOCK} rows has {len(question.positives)} answers with label 1; "
+      "expected one"
     )
-  candidates = tuple(
-    Candidate(f"{question_id}-{i}", text, label) for i, (_, text, label) in enumerate(block)
-  )
-  return Question(question_id, block[0][0], candidates)
+  return question
 
 
 def write_yahoo(path: epath.PathLike, questions: Iterable[Question]) -> None:
@@ -141,16 +140,12 @@ def iterate_raw(path: epath.PathLike, *, skipped: list[int] | None = None) -> It
 
 def _text(record: Element, tag: str, records: XmlRecords) -> str | None:
   elements = record.all(tag)
-  if len(elements) > 1:
-    raise records.error(
-      f"{len(elements)} elements {tag} in a document; expected one", elements[1].line
-    )
   if not elements:
     return None
-  if elements[0].children:
+  if len(elements) > 1 or elements[0].children:
     raise records.error(
-      f"the element {quoted(elements[0].children[0].tag)} inside {tag}; escape it",
-      elements[0].children[0].line,
+      f"{len(elements)} elements {tag}, or an element inside it; expected one of text alone",
+      elements[-1].line,
     )
   return " ".join(html.unescape(_BREAK.sub(" ", elements[0].text)).split())
 
@@ -195,15 +190,10 @@ def build(
     texts = [(kept[j].answer, 0) for j in drawn]
     texts.insert(int(rng.integers(negatives + 1)), (kept[i].answer, 1))
     name = f"q{len(own) + 1}"
-    own.append(
-      Question(
-        name,
-        kept[i].question,
-        tuple(
-          Candidate(f"{name}-{place}", text, label) for place, (text, label) in enumerate(texts)
-        ),
-      )
-    )
+    candidates = []
+    for place, (text, label) in enumerate(texts):
+      candidates.append(Candidate(f"{name}-{place}", text, label))
+    own.append(Question(name, kept[i].question, tuple(candidates)))
   if few:
     logging.warning(
       "left out %d questions for which BM25 found fewer than %d answers", few, negatives
@@ -223,10 +213,10 @@ def _splits(texts: Sequence[str], seed: int) -> dict[str, str]:
   order = np.random.default_rng((seed, 0)).permutation(len(distinct))
   ends = np.cumsum(list(SPLITS.values())) * len(distinct) // sum(SPLITS.values())
   names = list(SPLITS)
-  return {
-    distinct[j]: names[int(np.searchsorted(ends, place, side="right"))]
-    for place, j in enumerate(order)
-  }
+  split_of = {}
+  for place, j in enumerate(order):
+    split_of[distinct[j]] = names[int(np.searchsorted(ends, place, side="right"))]
+  return split_of
 
 
 def _negatives(
@@ -235,33 +225,29 @@ def _negatives(
   """For each pair the numbers of the pairs whose answers it gets; None where too few are found."""
   import bm25s
 
-  tokens = [_WORD.findall(pair.answer.lower()) for pair in pairs]
-  vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))}
-  index = bm25s.BM25(method="lucene")
-  index.index(
-    ([[vocabulary[word] for word in text] for text in tokens], vocabulary),
-    create_empty_token=False,
-    show_progress=False,
-  )
+  vocabulary: dict[str, int] = {}
+  tokens: list[list[int]] = []
   askers: dict[str, list[int]] = {}  # question -> pairs
+  copies: dict[str, list[int]] = {}  # answer -> pairs
   for i, pair in enumerate(pairs):
+    words = _WORD.findall(pair.answer.lower())
+    tokens.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
     askers.setdefault(pair.question, []).append(i)
-  number: dict[str, int] = {}
-  texts = np.array([number.setdefault(pair.answer, len(number)) for pair in pairs])
-  copies: list[list[int]] = [[] for _ in number]  # of each answer's text
-  for i, text in enumerate(texts):
-    copies[text].append(i)
+    copies.setdefault(pair.answer, []).append(i)
+  number = {answer: i for i, answer in enumerate(copies)}
+  texts = np.array([number[pair.answer] for pair in pairs])
+  index = bm25s.BM25(method="lucene")
+  index.index((tokens, vocabulary), create_empty_token=False, show_progress=False)
   for i, pair in enumerate(pairs):
     if i and i % 10_000 == 0:
       logging.info("negatives of %d of %d questions", i, len(pairs))
-    words = [
-      vocabulary[word]
-      for word in dict.fromkeys(_WORD.findall(pair.question.lower()))
-      if word in vocabulary
-    ]
-    scores = index.get_scores_from_ids(words) if words else np.zeros(len(pairs), np.float32)
+    asked = dict.fromkeys(_WORD.findall(pair.question.lower()))
+    words = [vocabulary[word] for word in asked if word in vocabulary]
+    scores = np.zeros(len(pairs), np.float32)
+    if words:
+      scores = index.get_scores_from_ids(words)
     for own in askers[pair.question]:
-      scores[copies[texts[own]]] = 0  # right answers, in all their copies
+      scores[copies[pairs[own].answer]] = 0  # right answers, in all their copies
     hits = _best(scores, top)
     hits = hits[np.unique(texts[hits], return_index=True)[1]]  # each text once
     if len(hits) < negatives:
@@ -291,21 +277,18 @@ def write_built(files: Sequence[str], folder: epath.PathLike, **settings: int) -
 
   """
   folder = epath.Path(folder)
+  pairs = itertools.chain.from_iterable(map(iterate_raw, files))
+  sizes = {}
   try:
     folder.mkdir(parents=True, exist_ok=True)
+    for split, questions in build(pairs, negatives=BLOCK - 1, **settings).items():
+      path = folder / f"{split}.tsv"
+      write_yahoo(path, questions)
+      sizes[str(path)] = len(questions)
   except OSError as error:
     raise InputError(
-      f"--output={folder}: it cannot be made a folder ({error.strerror or error}): name another"
+      f"--output={folder} cannot be written ({error}); name another folder"
     ) from error
-  pairs = (pair for path in files for pair in iterate_raw(path))
-  sizes = {}
-  for split, questions in build(pairs, negatives=BLOCK - 1, **settings).items():
-    path = folder / f"{split}.tsv"
-    try:
-      write_yahoo(path, questions)
-    except OSError as error:
-      raise InputError(f"--output={folder}: {split}.tsv cannot be written: {error}") from error
-    sizes[str(path)] = len(questions)
   return sizes
 
 

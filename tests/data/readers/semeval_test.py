@@ -119,36 +119,25 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 ENTITY = DECLARATION.replace("]>", '<!ENTITY lol "lol">\n]>') + "<xml>&lol;</xml>"
-EXTERNAL = '<!DOCTYPE xml [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<root>&a;</root>'
 BROKEN = {
   "no end": (changed(FORUM, "</CBody>", ""), 11, "not well-formed XML: mismatched tag"),
-  "cut in a comment": (
-    THREADS[: THREADS.index("Yours")], line_of(THREADS, "Yours"), "it may be cut off"),
   "cut between questions": (THREADS[:-7], THREADS.count("\n"), "it may be cut off"),
   "empty": ("", 1, "no element found"),
   "not UTF-8": (FORUM.encode("latin-1"), 6, "not well-formed XML"),
   "unknown encoding": ("<?xml version='1.0' encoding='klingon'?><root/>", 1, "unknown encoding"),
   "NUL": (changed(FORUM, "Mine.", "Mi\0ne."), 10, "not well-formed XML"),
-  "HTML entity": (changed(FORUM, "Mine.", "Mine&nbsp;."), 10, "undefined entity"),
-  "bare ampersand": (changed(FORUM, "Mine.", "M & S"), 10, "not well-formed"),
   "entity declared": (ENTITY, 5, "declares the entity 'lol', which is refused"),
-  "external entity": (EXTERNAL, 1, "declares the entity 'a', which is refused"),
-  "another file": ("question\tcandidate\tlabel\n", 1, "not well-formed"),
-  "another XML": ("<html>\n<body/></html>", 1, "the element 'html' has no place here"),
+  "another XML": ("<html>\n<body/></html>", 2, "its outermost element is html"),
   "no questions": ("<root>\n</root>\n", 3, "holds no Question or Thread"),
   "unknown label": (changed(FORUM, '"Good"', '"Goood"'), 7, "CGOLD is 'Goood'; expected Good, Pot"),
-  "hidden label": (changed(FORUM, '"Good"', '"?"'), 7, "without gold labels cannot be read"),
   "no label": (changed(FORUM, ' CGOLD="Good"', ""), 7, "Comment lacks the attribute CGOLD"),
-  "no id": (changed(FORUM, 'QID="Q1"', ""), 3, "Question lacks the attribute QID"),
   "empty id": (changed(FORUM, 'QID="Q1"', 'QID=""'), 3, "QID is ''"),
   "id twice": (changed(FORUM, 'QID="Q2"', 'QID="Q1"'), 17, "already on line 3"),
   "comment id twice": (changed(FORUM, "Q1_C2", "Q1_C1"), 12, "CID 'Q1_C1' occurs twice"),
   "no text": (changed(FORUM, ">Alone<", "> <"), 17, "question 'Q2' has no text"),
   "no body": (changed(FORUM, "<QBody></QBody>", ""), 17, "0 elements QBody in Question"),
-  "two bodies": (changed(FORUM, "<QBody></QBody>", "<QBody/><QBody/>"), 17, "2 elements QBody"),
   "comment without body": (
     changed(FORUM, "<CBody> </CBody>", "<CBdy/>"), 12, "0 elements CBody in Comment"),
-  "unknown element": (changed(FORUM, "<QBody></QBody>", "<QBody/><Vote/>"), 19, "'Vote' has no"),
   "question in a question": (
     changed(FORUM, "</Question>\n<Question QID", "<Question QID"), 16, "inside the Question of"),
   "no RelQuestion": (

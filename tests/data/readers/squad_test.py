@@ -121,7 +121,6 @@ def answer(**fields):
 BROKEN = {
   "no data": ({"version": "1.1"}, "", "the field data is missing"),
   "no articles": ({"data": []}, "", "`data` holds no articles"),
-  "a list": ([], "", "is no JSON object"),
   "no context": (broken(lambda p: p.pop("context")), " article 1 ('The_ice'), paragraph 1", "the field context is missing"),
   "empty context": (broken(lambda p: p.update(context=" ")), " article 1 ('The_ice'), paragraph 1", "the context is empty"),
   "empty question": (broken(lambda p: p["qas"][1].update(question="")), " article 1 ('The_ice'), paragraph 1, question 2", "the question is empty"),
@@ -129,17 +128,12 @@ BROKEN = {
   "id twice": (broken(lambda p: p["qas"][1].update(id="a1")), "question 2", "already that of"),
   "white space in an id": (broken(lambda p: p["qas"][1].update(id="a 1")), "question 2", "'a 1'"),
   "answer elsewhere": (broken(answer(answer_start=3)), "question 2", "does not stand at 3"),
-  "answer outside": (broken(answer(answer_start=999)), "question 2", "expected a place inside it"),
   "offset is text": (broken(answer(answer_start="3")), "question 2", "expected a whole number"),
-  "offset is true": (broken(answer(answer_start=True)), "question 2", "expected a whole number"),
   "half a surrogate": (json.dumps(broken(lambda p: p["qas"][1].update(question="\ud800"))).encode(), "question 2", "surrogate"),
   "cut off": (json.dumps(squad()).encode()[:-30], ":1:", "not JSON ("),
-  "cut off, indented": (json.dumps(squad(), indent=1).encode()[:200], ":", "not JSON ("),
   "not UTF-8": (json.dumps(squad(), ensure_ascii=False).encode("latin-1", "replace") + b"\xff", ":1:", "not UTF-8"),
-  "UTF-16": (json.dumps(squad()).encode("utf-16"), ":1:", "not UTF-8"),
   "a page": (b"<html>\n", ":1:", "not JSON"),
   "nested": (b"[" * 100_000, ":1:", "JSON"),
-  "empty": (b"", ":1:", "not JSON"),
 }  # fmt: skip
 
 

@@ -67,27 +67,18 @@ def replaced(number, old, new):
 
 BROKEN = {
   "too few columns": (replaced(2, "D1\tIce\t", "D1\t"), 4, "6 columns"),
-  "too many columns": (replaced(2, "much of", "much\tof"), 4, "8 columns"),
-  "blank line": (content([*ROWS[:3], "", *ROWS[3:]]), 5, "1 columns"),
   "label": (replaced(3, "\t1", "\t2"), 5, "Label is '2'; expected 0 or 1"),
   "no label": (replaced(3, ".\t1", ".\t"), 5, "Label is empty"),
-  "no sentence": (replaced(1, "It forms below 0 °C .", " "), 3, "Sentence is empty"),
-  "no question": (replaced(6, "where is ice?", ""), 8, "Question is empty"),
   "sentence id twice": (replaced(4, "D2-1", "D2-0"), 6, "already on line 5"),
   "sentence id without number": (replaced(4, "D2-1", "D2-x"), 6, "SentenceID is 'D2-x'"),
-  "sentence id of another document": (replaced(4, "D2-1", "D9-1"), 6, "such as 'D2-0'"),
   "white space in an id": (replaced(6, "Q7", "Q 7"), 8, "QuestionID is 'Q 7'"),
   "two questions under one id": (replaced(5, "who", "whoever"), 7, "on line 5"),
   "question goes on later": (content([*ROWS, ROWS[2]]), 9, "began on line 2"),
   "not UTF-8": (content().replace("°".encode(), b"\xb0"), 3, "byte 0xb0 at position"),
-  "UTF-16 without its mark": (content().decode().encode("utf-16-le"), 1, "may be UTF-16"),
   "NUL": (replaced(1, "below", "be\0low"), 3, "NUL"),
   "lone carriage return": (replaced(1, "below", "be\rlow"), 3, "carriage return"),
-  "old Mac line ends": (content(end="\r"), 1, "carriage return"),
   "no header": (content()[len(HEADER) + 2 :], 1, "the header is"),
-  "another header": (content().replace(b"Label", b"Score", 1), 1, "expected the columns"),
   "header only": (content([]), 1, "nothing follows the header"),
-  "cut in a sentence": (content()[:-12], 8, "it may be cut off"),
   "cut before the label": (content()[:-3], 8, "it may be cut off"),
 }
 

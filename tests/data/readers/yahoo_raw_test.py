@@ -134,8 +134,8 @@ def test_the_command(tmp_path, capsys):
   (tmp_path / "other" / "dev.tsv" / "inside").mkdir(parents=True)
   for file, folder, told in (
     (tmp_path / "no.xml", tmp_path, "no.xml does not exist"),
-    (path, path / "built", f"--output={path / 'built'}: it cannot be made a folder"),
-    (path, tmp_path / "other", "dev.tsv cannot be written"),
+    (path, path / "built", f"--output={path / 'built'} cannot be written"),
+    (path, tmp_path / "other", "cannot be written"),
   ):
     assert run(file, folder) == 2 and told in capsys.readouterr().err
   assert sorted(p.name for p in (tmp_path / "other").iterdir()) == ["dev.tsv", "train.tsv"]
@@ -146,7 +146,7 @@ BROKEN = {
   "no subject": (raw(EMPTY.replace("subject", "title")), 3, "has no subject"),
   "two answers": (
     raw(EMPTY.replace("<bestanswer>", "<bestanswer/><bestanswer>")), 7, "2 elements bestanswer"),
-  "unescaped": (raw(EMPTY.replace("<subject>", "<subject><b/>")), 5, "'b' inside subject"),
+  "unescaped": (raw(EMPTY.replace("<subject>", "<subject><b/>")), 5, "or an element inside it"),
   "another file": (b"<root>\n</root>", 2, "holds no document, its outermost element is root"),
   "not UTF-8": (raw(*documents(1)).replace(b"powder", b"p\xe9"), 7, "not well-formed"),
 }  # fmt: skip
