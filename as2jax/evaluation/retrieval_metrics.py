@@ -23,6 +23,7 @@ CUTS = {"r@1": 1, "r@5": 5}
 ORDERS = ("pessimistic", "optimistic")
 TIES = ("expected", "pessimistic")  # `trec` needs the order of all ids, beyond what is counted
 QUESTION_FILTERS = ("gold", "any")
+ANY = "any:"  # before a metric's name in a table: that of the question filter `any`
 
 
 @dataclasses.dataclass(frozen=True)

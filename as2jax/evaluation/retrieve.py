@@ -16,8 +16,13 @@ from as2jax.data.record import Pool, Question
 from as2jax.data.retrieval import Retrieval, with_candidates
 from as2jax.evaluation import exact_search, metrics, retrieval_metrics
 from as2jax.evaluation.results import Evaluation
-from as2jax.evaluation.retrieval_metrics import ORDERS, QUESTION_FILTERS, Standing, right_entries
-from as2jax.evaluation.run_files import ANY
+from as2jax.evaluation.retrieval_metrics import (
+  ANY,
+  ORDERS,
+  QUESTION_FILTERS,
+  Standing,
+  right_entries,
+)
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import digest_of_arrays

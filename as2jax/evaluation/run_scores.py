@@ -1,8 +1,13 @@
-"""Read what is compared: per-question scores of finished runs, of tables, of run files."""
+"""Read what is compared: per-question scores of finished runs, of tables, of TREC run files.
+
+A run file is measured by the judgements of a run. A re-ranking must score every candidate. A retrieval
+from a pool lists what it found: a question whose right passages are not listed has the value 0, so
+that a short list can only lower a metric.
+"""
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +16,8 @@ from etils import epath
 from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
-from as2jax.evaluation import metrics, run_files
-from as2jax.evaluation.run_files import ANY
+from as2jax.evaluation import metrics, retrieval_metrics
+from as2jax.evaluation.retrieval_metrics import ANY, Standing
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 
@@ -22,6 +27,8 @@ QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
 COUNTS = ("candidates", "positives", "asked")  # columns of a table that are no metrics
+Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
+Run = Mapping[str, Mapping[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +41,7 @@ class RunScores:
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
-    note: "best = before training" of a run that training did not improve, with the seeds where it
-      is not all of them; else "".
+    note: `results.best_before_training` of a run; "" of a table.
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
     origins: digests of the parameters with which each seed began, of a run with a warm start.
     fingerprint: SHA-256 of the questions with their labels; "" of a table, which does not say it.
@@ -74,7 +80,7 @@ class _Source:
 
   name: str
   files: Sequence[str]
-  tables: Sequence[run_files.Table]
+  tables: Sequence[Table]
   content: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -104,12 +110,13 @@ def load(
   """
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"{name} is said to be deterministic, but is none of {', '.join(names)}")
-  runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
+  runs: dict[str, _Source] = {}
   judge: _Source | None = None
-  for source in runs.values():
-    if judge is None:
-      judge = source
-    _check_same_data(judge, source, split)
+  for name in names:
+    if epath.Path(name).is_dir():
+      runs[name] = _run(name, split)
+      judge = judge or runs[name]
+      _require_same_data(judge, runs[name], split)
   sources = [runs[name] if name in runs else _files(name, judge, split) for name in names]
   rule, data = _rule(question_filter, judge, split)
   first = _counts(*sources[0].tables[0], rule)
@@ -120,62 +127,49 @@ def load(
   loaded = []
   for source in sources:
     content = source.content
-    loaded.append(
-      RunScores(
-        source.name,
-        data,
-        tuple(sorted(first)),
-        _values(source, rule, first),
-        source.name in deterministic or bool(content.get("deterministic")),
-        content.get("note", ""),
-        tuple(pretraining.statements(content)),
-        content.get("origins", ()),
-        _fingerprint(judge.content, split) if judge else "",
-      )
+    one = RunScores(
+      source.name,
+      data,
+      tuple(sorted(first)),
+      _values(source, rule, first),
+      source.name in deterministic or bool(content.get("deterministic")),
+      content.get("note", ""),
+      tuple(pretraining.statements(content)),
+      content.get("origins", ()),
+      _fingerprint(judge.content, split) if judge else "",
     )
+    loaded.append(one)
   return loaded
 
 
 def _rule(question_filter: str | None, judge: _Source | None, split: str) -> tuple[str, str]:
-  """Return the rule of `metrics.RULES`, and how results name it."""
-  if judge is None:
-    rule = question_filter or "answerable"
-    if rule in ("clean", "official"):
-      raise InputError(
-        "a table of per-question scores does not say which questions of its dataset "
-        f"are {rule}: use one of {', '.join(metrics.RULES)}"
-      )
-    _require_filter(rule, pool=False)
-    return rule, rule
-  data, (_, usual) = judge.content["data"], KEYS[judge.content["task"]]
+  """Return the rule of `metrics.RULES` or of a pool, and how results name it."""
+  usual = KEYS[judge.content["task"]][1] if judge else "answerable"
   name = question_filter or usual
-  pool = usual == "gold"
-  _require_filter(name, pool=pool)
-  if name == "often":
-    name = _often(judge, split)
-  rule = name
-  if not pool and name in ("clean", "official"):
-    rule = data[name]
-  if not rule:
-    raise InputError(f"{data['name']} has no official question filter: use clean or all")
-  return rule, f"{data['name']}-{name}/{split}"
-
-
-def _require_filter(name: str, *, pool: bool) -> None:
-  known = POOL if pool else ("clean", "official", *metrics.RULES)
+  if judge is None and name in ("clean", "official"):
+    raise InputError(
+      "a table of per-question scores does not say which questions of its dataset "
+      f"are {name}: use one of {', '.join(metrics.RULES)}"
+    )
+  known = POOL if usual == "gold" else ("clean", "official", *metrics.RULES)
   if name not in known:
     raise InputError(f"{name!r} is no question filter of these: use one of {', '.join(known)}")
-
-
-def _often(judge: _Source, split: str) -> str:
-  """Return `often8`, as the run's results have it."""
-  for name in judge.content["metrics"]:
-    if found := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name):
-      return found.group(1)
-  raise InputError(
-    f"{judge.name}: no answer of {split} is asked for so often that the question filter "
-    "`often` has a question (evaluation.min_questions_per_answer)"
-  )
+  if judge is None:
+    return name, name
+  data = judge.content["data"]
+  rule = data[name] if name in ("clean", "official") else name
+  if not rule:
+    raise InputError(f"{data['name']} has no official question filter: use clean or all")
+  if name == "often":
+    titles = " ".join(judge.content["metrics"])
+    found = re.search(rf"mrr\[[^\]]*-(often\d+)/{re.escape(split)}\]", titles)
+    if not found:
+      raise InputError(
+        f"{judge.name}: no answer of {split} is asked for so often that the question filter "
+        "`often` has a question (evaluation.min_questions_per_answer)"
+      )
+    name = rule = found.group(1)
+  return rule, f"{data['name']}-{name}/{split}"
 
 
 def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
@@ -192,48 +186,144 @@ def _files(name: str, judge: _Source | None, split: str) -> _Source:
   files = [name] if epath.Path(name).exists() else name.split(",")
   tables = []
   for file in files:
+    path = epath.Path(file)
     if files.count(file) > 1:
       raise InputError(f"{name}: {file} is given twice: give each seed's file once")
-    if len(files) > 1 and epath.Path(file).is_dir():
-      raise InputError(
-        f"{name}: {file} is a folder, which holds all seeds of its run: give each "
-        "run as an argument of its own"
-      )
-    if not epath.Path(file).exists():
+    if not path.exists():
       raise InputError(
         f"{file}: there is no such file or folder: give folders of finished runs, "
         "tables of per-question scores, or TREC run files"
       )
-    if run_files.is_run_file(file):
+    if path.is_dir():
+      raise InputError(
+        f"{name}: {file} is a folder, which holds all seeds of its run: give each "
+        "run as an argument of its own"
+      )
+    if is_run_file(file):
       tables.append(_measured(file, judge, split))
     else:
       tables.append(trec_files.read_per_question(file))
   return _Source(name, files, tables)
 
 
-def _measured(file: str, judge: _Source | None, split: str) -> run_files.Table:
+def is_run_file(path: epath.PathLike) -> bool:
+  """Whether the first line of a file has the six fields of a TREC run."""
+  lines = trec_files.read_lines(path)
+  return bool(lines) and len(lines[0].split()) == 6 and not lines[0].startswith(b"question\t")
+
+
+def _measured(file: str, judge: _Source | None, split: str) -> Table:
   """Return the table of a run file by the judgements of a run."""
   if judge is None:
     raise InputError(
       f"{file} is a run file, which does not say what is right: compare it with the folder of a "
       "run on the same data"
     )
-  folder = epath.Path(judge.files[0]).parent
+  folder, ties = epath.Path(judge.files[0]).parent, judge.content["ties"]
   for name in ("run.trec", "qrels.trec"):
     if not (folder / name).exists():
       raise InputError(f"{file} is a run file, which is measured by {folder / name}: it is missing")
-  qrels, ties = trec_files.read_qrels(folder / "qrels.trec"), judge.content["ties"]
+  qrels, run = trec_files.read_qrels(folder / "qrels.trec"), trec_files.read_run(file)
   if judge.content["task"] == "retrieve":
     ids, table = judge.tables[0]
     right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
     asked = dict(zip(ids, table["asked"].tolist(), strict=True))
-    return run_files.of_pool(file, right, asked, int(table["candidates"][0]), ties)
-  questions = []
+    return of_pool(file, run, right, asked, int(table["candidates"][0]), ties)
+  questions, labels, ids = [], [], []
   for name, ranked in trec_files.read_run(folder / "run.trec").items():
-    labels = qrels.get(name, {})
-    candidates = tuple(Candidate(id, id, labels.get(id, 0)) for id in ranked)
+    right = qrels.get(name, {})
+    candidates = tuple(Candidate(id, id, right.get(id, 0)) for id in ranked)
     questions.append(Question(name, name, candidates))
-  return run_files.of_questions(file, questions, ties)
+    labels.append(np.asarray([candidate.label for candidate in candidates]))
+    ids.append(list(ranked))
+  names = [question.id for question in questions]
+  values = metrics.per_question(
+    scores_of(file, questions, run), labels, ids, ties=ties, names=names
+  )
+  sizes = np.asarray([float(len(of_question)) for of_question in labels])
+  positives = np.asarray([float(np.sum(of_question == 1)) for of_question in labels])
+  return names, {"candidates": sizes, "positives": positives, **values}
+
+
+def scores_of(path: epath.PathLike, questions: Sequence[Question], run: Run) -> list[np.ndarray]:
+  """Return the float32 scores that a run has of every candidate, one array a question.
+
+  Raises:
+    InputError: the file lacks a question or a candidate, or ranks one that the question has not.
+
+  """
+  found = []
+  for question in questions:
+    if question.candidates and question.id not in run:
+      raise InputError(f"{path}: question {question.id!r} is missing: it ranks other questions")
+    ranked = run.get(question.id, {})
+    ids = [candidate.id for candidate in question.candidates]
+    for what, others in (("lacks", set(ids) - set(ranked)), ("ranks", set(ranked) - set(ids))):
+      for id in sorted(others)[:1]:
+        raise InputError(
+          f"{path}: question {question.id!r}: it {what} the candidate {id!r}: a run file must "
+          "rank the question's candidates, all of them and no others"
+        )
+    found.append(_float32([ranked[id] for id in ids]))
+  return found
+
+
+def of_pool(
+  path: epath.PathLike,
+  run: Run,
+  right: Mapping[str, Mapping[str, Collection[str]]],
+  asked: Mapping[str, int],
+  size: int,
+  ties: str,
+) -> Table:
+  """Return the table of a retrieval from a pool.
+
+  Args:
+    right: question filter (`gold`, `any`) -> {question: ids of the right passages}.
+    asked: question -> number of questions with its answer.
+    size: of the pool.
+
+  Raises:
+    InputError: the file lacks a question, lists more passages than the pool has, or no right one.
+
+  """
+  names = list(right["gold"])
+  for name in names:
+    if name not in run:
+      raise InputError(f"{path}: question {name!r} is missing: it ranks other questions")
+    if len(run[name]) > size:
+      raise InputError(
+        f"{path}: question {name!r} has {len(run[name])} passages, but the pool has {size}: it ranks "
+        "another pool"
+      )
+  columns = {
+    "candidates": np.full(len(names), float(size)),
+    "positives": np.asarray([float(len(right["gold"][name])) for name in names]),
+    "asked": np.asarray([float(asked[name]) for name in names]),
+  }
+  found = False
+  for question_filter, prefix in (("gold", ""), ("any", ANY)):
+    listed, places = np.zeros(len(names), bool), np.tile([0, 0, 1], (len(names), 1))
+    for q, name in enumerate(names):
+      ids = right[question_filter][name]
+      at = [i for i, id in enumerate(run[name]) if id in ids]
+      if at:
+        listed[q] = True
+        places[q] = retrieval_metrics.standing(_float32(list(run[name].values())), at)
+    found = found or listed.any()
+    for metric, values in retrieval_metrics.per_query(Standing(*places.T), ties=ties).items():
+      columns[prefix + metric] = np.where(listed, values, 0.0)
+  if not found:
+    raise InputError(
+      f"{path}: no question lists any of its right passages: check that the ids are those of the "
+      "pool, as in the run.trec of the run that it is compared with"
+    )
+  return names, columns
+
+
+def _float32(scores: Sequence[float]) -> np.ndarray:
+  with np.errstate(over="ignore"):  # beyond float32 means infinite
+    return np.asarray(scores, np.float64).astype(np.float32)
 
 
 def _run(name: str, split: str) -> _Source:
@@ -280,7 +370,7 @@ def _run(name: str, split: str) -> _Source:
   )
 
 
-def _agree(content: dict[str, Any], tables: Sequence[run_files.Table], title: str) -> bool:
+def _agree(content: dict[str, Any], tables: Sequence[Table], title: str) -> bool:
   """Whether the tables give the figures that the results state."""
   metric, rule = KEYS[content["task"]]
   if rule == "clean":
@@ -298,7 +388,7 @@ def _fingerprint(content: dict[str, Any], split: str) -> str:
   return "+".join(content["data"]["splits"][part]["fingerprint"] for part in split.split("+"))
 
 
-def _check_same_data(first: _Source, other: _Source, split: str) -> None:
+def _require_same_data(first: _Source, other: _Source, split: str) -> None:
   a, b = first.content, other.content
   prints = _fingerprint(a, split), _fingerprint(b, split)
   if prints[0] != prints[1]:

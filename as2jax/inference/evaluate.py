@@ -13,7 +13,7 @@ from as2jax.data import trec_files
 from as2jax.data.dataset import Dataset, check_ids
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import compare as comparisons
-from as2jax.evaluation import metrics, predict, results, run_files, significance
+from as2jax.evaluation import metrics, predict, results, run_scores, significance
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.tasks import labels_of
 from as2jax.inference import open as opening
@@ -255,7 +255,7 @@ def scores_of(
   if isinstance(system, (str, os.PathLike)):
     name = os.path.expanduser(system)
     if epath.Path(name).is_file():  # a run file may hold infinities, as for `compare`
-      return [run_files.scores(name, questions, trec_files.read_run(name))], {"name": name}
+      return [run_scores.scores_of(name, questions, trec_files.read_run(name))], {"name": name}
     system = Run(name) if opening.is_run(name) else opening.load(name)
   if isinstance(system, Run):
     content = system.results

@@ -13,7 +13,7 @@ from as2jax.data import load, trec_files
 from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Pool, Question
 from as2jax.data.retrieval import Retrieval
-from as2jax.evaluation import results, run_files, run_scores
+from as2jax.evaluation import results, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others
@@ -65,7 +65,7 @@ class System:
     """Return the scores of a split, one ranking a seed; [] where none were written."""
     if self.content is None:
       files = [self.name] if epath.Path(self.name).exists() else self.name.split(",")
-      rankings = [trec_files.read_run(file) for file in files if run_files.is_run_file(file)]
+      rankings = [trec_files.read_run(file) for file in files if run_scores.is_run_file(file)]
       # A file made elsewhere ranks one split: that of the page.
       return rankings if all(set(self.scores.ids) <= set(ranking) for ranking in rankings) else []
     folders = [results.folder(self.name, split, seed, self.seeds) for seed in self.seeds]

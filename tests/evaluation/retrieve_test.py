@@ -16,7 +16,6 @@ from as2jax.evaluation import (
   results,
   retrieval_metrics,
   retrieve,
-  run_files,
   run_scores,
   tasks,
 )
@@ -265,7 +264,9 @@ def run_file(path, listed):
   ids, scores = list(map(list, listed.values())), [range(len(x)) for x in listed.values()]
   trec_files.write_run(path / "run.trec", list(listed), ids, scores, "t")
   right = {"gold": {"x": {"a"}, "y": {"a"}}, "any": {"x": {"a", "b"}, "y": {"a"}}}
-  return run_files.of_pool(path / "run.trec", right, {"x": 2, "y": 2}, 3, "expected")
+  return run_scores.of_pool(
+    path, trec_files.read_run(path / "run.trec"), right, {"x": 2, "y": 2}, 3, "expected"
+  )
 
 
 REFUSED = [
