@@ -37,21 +37,6 @@ class ExampleTable:
     return len(self.members)
 
 
-class Interner:
-  """Gives each distinct key a number, in the order of first sight."""
-
-  def __init__(self):
-    self.number: dict = {}
-
-  def __call__(self, key) -> int:
-    """Returns the key's number, the next one for a new key."""
-    return self.number.setdefault(key, len(self.number))
-
-  def keys(self) -> list:
-    """Return the keys in the order of their numbers."""
-    return list(self.number)
-
-
 class Sentences:
   """Gives each distinct question and each distinct candidate a number, in the order of first sight.
 
@@ -60,23 +45,23 @@ class Sentences:
   """
 
   def __init__(self):
-    self._number = Interner()
+    self._numbers: dict[tuple[bool, str], int] = {}
 
   def question(self, text: str) -> int:
     """Return the number of a question."""
-    return self._number((True, text))
+    return self._numbers.setdefault((True, text), len(self._numbers))
 
   def candidate(self, text: str) -> int:
     """Return the number of a candidate."""
-    return self._number((False, text))
+    return self._numbers.setdefault((False, text), len(self._numbers))
 
   def units(self) -> list[tuple[str]]:
     """Return the texts in the order of their numbers, as units of one part."""
-    return [(text,) for _, text in self._number.keys()]
+    return [(text,) for _, text in self._numbers]
 
   def asked(self) -> np.ndarray:
     """Tell whether each is a question."""
-    return np.asarray([asked for asked, _ in self._number.keys()], bool)
+    return np.asarray([asked for asked, _ in self._numbers], bool)
 
 
 def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, ExampleTable]:
@@ -92,17 +77,13 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
   number, rows = Sentences(), []
   for i, question in enumerate(questions):
     anchor = number.question(question.text)
-    side = lambda positions, q=question: [
-      (p, number.candidate(q.candidates[p].text)) for p in positions
-    ]
-    positives, negatives = side(question.positives), side(question.negatives)
+    positives = [number.candidate(question.candidates[at].text) for at in question.positives]
+    negatives = [number.candidate(question.candidates[at].text) for at in question.negatives]
     for a in range(0, len(positives), tile):
       for b in range(0, len(negatives), tile):
-        rows += [
-          (anchor, p, n, i, at)
-          for at, p in positives[a : a + tile]
-          for _, n in negatives[b : b + tile]
-        ]
+        for at, positive in list(zip(question.positives, positives))[a : a + tile]:
+          for negative in negatives[b : b + tile]:
+            rows.append((anchor, positive, negative, i, at))
   rows = np.asarray(rows, np.int32).reshape(-1, 5)
   labels = np.tile(np.asarray([[1, 0]], np.int8), (len(rows), 1))
   columns = rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4]
@@ -132,16 +113,19 @@ def single(
   sentence.
   """
   context = len(split_parts(template)[1]) > 0
-  number, answers, rows, labels = Interner(), Interner(), [], []
+  units: dict[tuple[str, ...], int] = {}
+  answers: dict[str, int] = {}
+  rows, labels = [], []
   for i, question in enumerate(questions):
     for at, candidate in enumerate(question.candidates):
       if judged and candidate.label == UNKNOWN:
         continue
-      unit = number(unit_parts(template, question.text, candidate))
-      rows.append((unit, i, answers(candidate.text), at))
+      unit = units.setdefault(unit_parts(template, question.text, candidate), len(units))
+      answer = answers.setdefault(candidate.text, len(answers))
+      rows.append((unit, i, answer, at))
       around = (candidate.previous_label, candidate.next_label) if context else ()
       labels.append((candidate.label, *around))
-  return number.keys(), _table(rows, 1, labels, columns=3 if context else 1)
+  return list(units), _table(rows, 1, labels, columns=3 if context else 1)
 
 
 def joint(
@@ -163,20 +147,21 @@ def joint(
     The units of the template `joint`, and the table with labels and candidates `[e, size]`.
 
   """
-  number, rows, labels, chosen = Interner(), [], [], []
+  units: dict[tuple[str, ...], int] = {}
+  rows, labels, chosen = [], [], []
   for i, (question, order) in enumerate(zip(questions, first_stage_ranking, strict=True)):
     best = [int(at) for at in order[:size]]
     best_candidates = [question.candidates[at] for at in best]
     if not best_candidates or judged and all(c.label == UNKNOWN for c in best_candidates):
       continue
-    unit = number((question.text, *(c.text for c in best_candidates)))
+    unit = units.setdefault((question.text, *(c.text for c in best_candidates)), len(units))
     missing = size - len(best_candidates)
     rows.append((unit, i, -1, best[-1]))
     labels.append([c.label for c in best_candidates] + [UNKNOWN] * missing)
     chosen.append(best + [-1] * missing)
   table = _table(rows, 1, labels, columns=size)
   candidates = np.asarray(chosen, np.int32).reshape(len(rows), size)
-  return number.keys(), dataclasses.replace(table, candidates=candidates)
+  return list(units), dataclasses.replace(table, candidates=candidates)
 
 
 def _table(
