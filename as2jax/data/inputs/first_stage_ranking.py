@@ -191,42 +191,41 @@ def trained_on(ranking: Ranking, source: str, questions: Iterable[Question], siz
 
 
 def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Path:
-  """Return the run file of a split; InputError where there is none, or one a seed.
+  """Return the run file of a split; a ranker that held out nothing has ranked `heldout` in train.
 
-  Questions held out of train are in that of train, unless the ranker held out the same. `key` of the
-  config has named it.
+  Args:
+    source: as in `load`; split: its name; key: of the config, which names the source.
+
+  Raises:
+    InputError: there is none, or one a seed.
+
   """
   if not source:
     raise InputError(
-      f"{key} is missing: this model ranks the best candidates of another "
-      "ranker again; name the --workdir of its run, or its run file (with {split} "
-      "in place of the split's name)"
+      f"{key} is missing: this model ranks the best candidates of another ranker again; name the "
+      "--workdir of its run, or its run file (with {split} in place of the split's name)"
     )
-  if not epath.Path(source).is_dir():
-    path = epath.Path(source.replace("{split}", split))
-    if split == HELD_OUT and not path.exists():
-      return run_file(source, "train", key=key)
-    if not path.exists():
-      raise InputError(
-        f"{key} = {source!r}: there is no {path}; name a run's folder, or a "
-        "run file with {split} in place of the split's name"
-      )
-    return path
   folder = epath.Path(source) / "eval" / split
-  if (folder / FILE).exists():
-    return folder / FILE
-  seeds = sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))
-  if seeds:
+  is_run = epath.Path(source).is_dir()
+  path = folder / FILE if is_run else epath.Path(source.replace("{split}", split))
+  if path.exists():
+    return path
+  if is_run and (seeds := sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))):
     raise InputError(
       f"{key} = {source!r} holds a ranking for each of {', '.join(seeds)}; "
       f"name one: {source}/eval/{{split}}/{seeds[0]}/{FILE}"
     )
   if split == HELD_OUT:
     return run_file(source, "train", key=key)
+  if is_run:
+    raise InputError(
+      f"{key} = {source!r} has not ranked {split}: there is no {path}; "
+      f"make it with --config=rerun:{source}/config.json --workdir={source} "
+      f"--config.mode=evaluate --config.evaluation.splits={split},"
+    )
   raise InputError(
-    f"{key} = {source!r} has not ranked {split}: there is no {folder / FILE}; "
-    f"make it with --config=rerun:{source}/config.json --workdir={source} "
-    f"--config.mode=evaluate --config.evaluation.splits={split},"
+    f"{key} = {source!r}: there is no {path}; name a run's folder, or a run file with {{split}} in "
+    "place of the split's name"
   )
 
 
@@ -239,11 +238,12 @@ def check_unused(config: Any, encodes: bool) -> None:
       any other model ranks again what `data.ranking` retrieved from a pool.
 
   """
-  key = next((key for key in ("ranking_train", "ranking") if config.data[key]), "ranking")
-  ranking = config.data[key]
-  if ranking and (encodes or config.evaluation.task != "retrieve"):
-    raise InputError(
-      f"data.{key} = {ranking!r} is for models that rank the best candidates of "
-      "another ranker again (model.template = 'joint', or a cross-encoder with "
-      "evaluation.task = 'retrieve'); leave it empty"
-    )
+  if not encodes and config.evaluation.task == "retrieve":
+    return
+  for key in ("ranking_train", "ranking"):
+    if config.data[key]:
+      raise InputError(
+        f"data.{key} = {config.data[key]!r} is for models that rank the best candidates of another "
+        "ranker again (model.template = 'joint', or a cross-encoder with evaluation.task = "
+        "'retrieve'); leave it empty"
+      )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float32
 
 from as2jax.data.batches.batcher import Column
 from as2jax.data.inputs.protocol import Input, Tables
@@ -45,7 +45,7 @@ class StopWords(Input):
     keep = kept(tables.units)
     beyond = self._beyond(tables.units, keep)
     if any(beyond.values()):
-      log.info("the most words of a text: %s; left out: %s", most_words(tables.units, keep), beyond)
+      log.info("words beyond the most that the model takes of a text, left out: %s", beyond)
     return (~keep).astype(np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
@@ -53,16 +53,31 @@ class StopWords(Input):
     return (), np.float32
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
-    """Say what the model's limits cost: `words_beyond`."""
+    """Say what the model's limits cost."""
     return {"words_left_out": self._beyond(units, column.values == 0)}
 
   def _beyond(self, units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
-    return words_beyond(
-      units,
-      keep if self.left_out else np.ones_like(keep),
-      question_words=self.question_words,
-      sentence_words=self.sentence_words,
-    )
+    """Count the texts with more words than the model takes, and these words.
+
+    A text counts once in each unit that it is a part of.
+
+    Returns:
+      {`questions`, `sentences`, `question_words`, `sentence_words`}.
+
+    """
+    taken = keep if self.left_out else None
+    roles = int(units.word_role.max(initial=0)) + 1
+    unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
+    counts = np.bincount(unit * roles + units.word_role, taken, minlength=len(units) * roles)
+    counts = counts.astype(np.int64).reshape(-1, roles)
+    questions = np.maximum(counts[:, :1] - self.question_words, 0)
+    sentences = np.maximum(counts[:, 1:] - self.sentence_words, 0)
+    return {
+      "questions": int((questions > 0).sum()),
+      "sentences": int((sentences > 0).sum()),
+      "question_words": int(questions.sum()),
+      "sentence_words": int(sentences.sum()),
+    }
 
 
 def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
@@ -73,53 +88,3 @@ def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
   unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
   text = unit * (int(units.word_role.max()) + 1) + units.word_role
   return keep | (np.bincount(text, weights=keep)[text] == 0)
-
-
-def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
-  """Return the most words, and the most kept words, that a text of a role has.
-
-  Returns:
-    {`question`, `sentence`, `question_kept`, `sentence_kept`: words}.
-
-  """
-  most = {}
-  for name, weights in (("", None), ("_kept", keep)):
-    counts = _counts(units, weights)
-    most["question" + name] = int(counts[:, :1].max(initial=0))
-    most["sentence" + name] = int(counts[:, 1:].max(initial=0))
-  return most
-
-
-def words_beyond(
-  units: UnitTable, keep: Bool[np.ndarray, "w"], *, question_words: int, sentence_words: int
-) -> dict[str, int]:
-  """Say what a model that takes only so many words of a text leaves out.
-
-  Args:
-    keep: the words that the model would take.
-    question_words, sentence_words: the most of a question and of a sentence.
-
-  Returns:
-    {`questions`, `sentences`: texts with more; `question_words`, `sentence_words`: words left out}.
-    A text counts once in each unit that it is a part of.
-
-  """
-  counts = _counts(units, keep)
-  beyond = {
-    "question": np.maximum(counts[:, :1] - question_words, 0),
-    "sentence": np.maximum(counts[:, 1:] - sentence_words, 0),
-  }
-  return {f"{name}s": int((excess > 0).sum()) for name, excess in beyond.items()} | {
-    f"{name}_words": int(excess.sum()) for name, excess in beyond.items()
-  }
-
-
-def _counts(
-  units: UnitTable, keep: Bool[np.ndarray, "w"] | None = None
-) -> Int64[np.ndarray, "u roles"]:
-  """Return the words, or kept words, of each role of each unit."""
-  unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
-  roles = int(units.word_role.max(initial=0)) + 1
-  text = unit * roles + units.word_role
-  counts = np.bincount(text, keep, minlength=len(units) * roles)
-  return counts.astype(np.int64).reshape(-1, roles)

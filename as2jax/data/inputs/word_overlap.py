@@ -17,7 +17,6 @@ from jaxtyping import Float32
 from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES
-from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.words import plain_words, words
 from as2jax.runtime.errors import InputError
 
@@ -62,8 +61,19 @@ class DocumentFrequency(Input):
   def columns(
     self, fitted: Mapping[str, Any], questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
-    """Return the frequencies of `weigh`."""
-    return weigh(tables.units, fitted)
+    """Return the document frequency of each word."""
+    units = tables.units
+    if not len(units.word_form):
+      return np.empty(0, np.float32)
+    of_form = {}
+    for side in ("questions", "sentences"):
+      counts = fitted[side]
+      of_form[side] = np.asarray([counts.get(form, 1) for form in units.forms], np.float32)
+    return np.where(
+      np.asarray(units.word_role) == ROLES["question"],
+      of_form["questions"][units.word_form],
+      of_form["sentences"][units.word_form],
+    )
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """Return one float32 a word."""
@@ -72,19 +82,6 @@ class DocumentFrequency(Input):
 
 def _forms(text: str) -> Iterable[str]:
   return (form for form, _, _ in words(text))
-
-
-def weigh(units: UnitTable, fitted: Mapping[str, Mapping[str, int]]) -> Float32[np.ndarray, "w"]:
-  """Return the document frequency of each word of a table; see `DocumentFrequency.fit`."""
-  if not len(units.word_form):
-    return np.empty(0, np.float32)
-  look_up = lambda counts: np.asarray([counts.get(form, 1) for form in units.forms], np.float32)
-  of_question = np.asarray(units.word_role) == ROLES["question"]
-  return np.where(
-    of_question,
-    look_up(fitted["questions"])[units.word_form],
-    look_up(fitted["sentences"])[units.word_form],
-  )
 
 
 Fitted = Mapping[str, Any]

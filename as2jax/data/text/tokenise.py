@@ -6,8 +6,8 @@
 import array
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -34,22 +34,12 @@ __all__ = [
   "Unit",
   "UnitTable",
   "build_units",
-  "distinct_units",
   "load_tokenizer",
   "unit_parts",
   "words",
 ]
 
 _CHUNK = 65536  # units hashed or assembled at once
-
-T = TypeVar("T", bound=Hashable)
-
-
-def distinct_units(units: Iterable[T]) -> tuple[list[T], Int64[np.ndarray, "n"]]:
-  """Return the distinct units in order of first appearance, and the number in them of each one given."""
-  numbers: dict[T, int] = {}
-  index = array.array("q", (numbers.setdefault(unit, len(numbers)) for unit in units))
-  return list(numbers), np.array(index, np.int64)
 
 
 def build_units(

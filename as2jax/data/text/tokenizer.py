@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsInt
 
@@ -101,7 +102,6 @@ class Tokenizer:
     backend.no_truncation()
     backend.no_padding()
     self.backend = backend
-    self.source = source
     self.special = _probe(backend, source)
     skips = _word_level(backend) and backend.model.unk_token == SKIPPED
     self._skipped = backend.token_to_id(SKIPPED) if skips else None
@@ -147,11 +147,11 @@ class Tokenizer:
     try:
       encodings = encode(list(texts), add_special_tokens=False)
     except (TypeError, UnicodeEncodeError) as error:
-      broken = [text for text in texts if _has_surrogate(text)]
-      if not broken:
+      broken = next((text for text in texts if re.search("[\ud800-\udfff]", text)), None)
+      if broken is None:
         raise
       raise InputError(
-        f"the text {ascii(broken[0]):.200} is not valid Unicode: it holds half of a "
+        f"the text {ascii(broken):.200} is not valid Unicode: it holds half of a "
         "surrogate pair; correct it or leave it out"
       ) from error
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
@@ -212,10 +212,6 @@ def load_tokenizer(folder: str) -> Tokenizer:
       f"{folder}: no such folder; give that of a pretrained encoder, which holds {vocabulary.FILES}"
     )
   return Tokenizer(vocabulary.load_backend(path), str(path))
-
-
-def _has_surrogate(text: str) -> bool:
-  return any(0xD800 <= ord(char) <= 0xDFFF for char in text)
 
 
 def _word_level(backend: Any) -> bool:

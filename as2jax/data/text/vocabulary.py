@@ -19,8 +19,8 @@ imported only then (it takes seconds); a run's folder keeps the result
 """
 
 import json
-import math
 import pathlib
+import re
 import tempfile
 import types
 from typing import Any
@@ -34,7 +34,6 @@ FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
 _SETTINGS = "tokenizer_config.json"
 _BESIDE = (_SETTINGS, "special_tokens_map.json", "added_tokens.json")
-MAX_GROWTH = 1000  # of a text by the rules of a normaliser; published ones stay below 10
 # (part of `tokenizer.json`, its type) -> key of `tokenizer_config.json` -> the key that it sets there.
 _STATED = {
   ("normalizer", "BertNormalizer"): {
@@ -93,7 +92,9 @@ def load_backend(folder: epath.Path) -> Any:
       convert = {"vocab.txt": _wordpiece, "vocab.json": _byte_pairs, "spiece.model": _unigram}
       backend = convert[file](pathlib.Path(copy), settings := _settings(folder), folder)
     content = json.loads(backend.to_str())
-    return type(backend).from_str(json.dumps(content)) if _as_stated(content, settings) else backend
+    if _as_stated(content, settings):
+      backend = type(backend).from_str(json.dumps(content))
+    return backend
   except InputError:
     raise
   except Exception as error:  # the libraries raise errors of many kinds on what they cannot parse
@@ -123,27 +124,11 @@ def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
 def _serialised(folder: epath.Path) -> Any:
   from tokenizers import Tokenizer
 
-  file = folder / "tokenizer.json"
-  text = file.read_text(encoding="utf-8")
-  try:
-    content = json.loads(text)
-  except RecursionError:
-    raise InputError(f"{file}: not valid JSON (nested too deeply)") from None
-  unknown = sorted(_unknown_in_templates(content.get("post_processor") or {}))
-  if unknown:
-    raise InputError(
-      f"{file}: its template has the special tokens {unknown}, of which it states no id; get the "
-      "file again"
-    )
-  rules = content["normalizer"]
-  growth = _growth(rules) if rules else 1.0
-  if growth > MAX_GROWTH:
-    raise InputError(
-      f"{file}: the rules of its normaliser may make a text {growth:.0e} times longer; this is no "
-      "tokeniser of an encoder"
-    )
-  changed = _as_stated(content, _settings(folder))
-  return Tokenizer.from_str(json.dumps(content) if changed else text)
+  text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+  content = json.loads(text)
+  if _as_stated(content, _settings(folder)):
+    text = json.dumps(content)
+  return Tokenizer.from_str(text)
 
 
 def _as_stated(content: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -162,31 +147,14 @@ def _as_stated(content: dict[str, Any], settings: dict[str, Any]) -> bool:
 
 def _without_types(rule: dict[str, Any]) -> bool:
   """Gives all tokens of a template the type 0, as a model has it that is given no types."""
-  pieces = [*rule.get("single", ()), *rule.get("pair", ())]
-  typed = [value for piece in pieces for value in piece.values() if value["type_id"]]
-  for value in typed:
-    value["type_id"] = 0
-  nested = [_without_types(inner) for inner in rule.get("processors", ())]
-  return bool(typed) or any(nested)
-
-
-def _unknown_in_templates(rule: dict[str, Any]) -> set[str]:
-  """Special tokens of templates whose ids are not stated: the library would panic at every text."""
-  nested = [_unknown_in_templates(inner) for inner in rule.get("processors", ())]
-  pieces = [*rule.get("single", ()), *rule.get("pair", ())]
-  used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
-  return set().union(used - set(rule.get("special_tokens", ())), *nested)
-
-
-def _growth(rule: dict[str, Any]) -> float:
-  """Count how many times longer a text may become at most by a rule of a normaliser."""
-  if rule["type"] == "Sequence":
-    return math.prod(map(_growth, rule["normalizers"]))
-  if rule["type"] == "Replace":
-    literal = len(rule["pattern"].get("String", ""))
-    # A regular expression, or an empty text, may match before every character.
-    return max(1.0, len(rule["content"]) / literal if literal else len(rule["content"]) + 1.0)
-  return 1.0 + len(rule["prepend"]) if rule["type"] == "Prepend" else 1.0
+  changed = False
+  for piece in (*rule.get("single", ()), *rule.get("pair", ())):
+    for token in piece.values():
+      changed = changed or token["type_id"] != 0
+      token["type_id"] = 0
+  for inner in rule.get("processors", ()):
+    changed = _without_types(inner) or changed
+  return changed
 
 
 def _settings(folder: epath.Path) -> dict[str, Any]:
@@ -222,22 +190,31 @@ def _special(settings: dict[str, Any], name: str, default: str) -> str:
   return value["content"] if isinstance(value, dict) else value
 
 
+def _known(named: dict[str, str], vocab: dict[str, int]) -> dict[str, Any]:
+  """Replaces special tokens that the vocabulary lacks by None: transformers would give them new ids."""
+  return {name: token if token in vocab else None for name, token in named.items()}
+
+
 def _wordpiece(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
   """BERT's; without a setting, cased if and only if the vocabulary has upper-case letters."""
   from transformers import BertTokenizer
 
   lines = (copy / "vocab.txt").read_text(encoding="utf-8").split("\n")
-  lines = lines[: len(lines) - (not lines[-1])]
+  if not lines[-1]:
+    lines.pop()
   vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
-  special = {
-    name: _special(settings, name, f"[{name.upper()}]")
-    for name in ("pad", "unk", "cls", "sep", "mask")
-  }
-  _require(vocab, [special[name] for name in ("unk", "cls", "sep")], folder / "vocab.txt")
-  cased = any("A" <= char <= "Z" for token in vocab if not token.startswith("[") for char in token)
-  named = {f"{name}_token": token if token in vocab else None for name, token in special.items()}
-  how = {"do_lower_case": settings.get("do_lower_case", not cased), **named}
-  return BertTokenizer.from_pretrained(copy, vocab=vocab, **how).backend_tokenizer
+  named = {}
+  for name in ("pad", "unk", "cls", "sep", "mask"):
+    named[f"{name}_token"] = _special(settings, name, f"[{name.upper()}]")
+  needed = [named["unk_token"], named["cls_token"], named["sep_token"]]
+  _require(vocab, needed, folder / "vocab.txt")
+  cased = re.search("[A-Z]", " ".join(token for token in vocab if not token.startswith("[")))
+  return BertTokenizer.from_pretrained(
+    copy,
+    vocab=vocab,
+    do_lower_case=settings.get("do_lower_case", not cased),
+    **_known(named, vocab),
+  ).backend_tokenizer
 
 
 def _byte_pairs(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
@@ -245,11 +222,12 @@ def _byte_pairs(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path
   from transformers import AddedToken, RobertaTokenizer
 
   vocab = json.loads((copy / "vocab.json").read_text(encoding="utf-8"))
-  names = ("bos", "eos", "cls", "sep", "unk", "pad", "mask")
-  default = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>"}
-  special = {name: _special(settings, name, default.get(name, f"<{name}>")) for name in names}
-  _require(vocab, [special["cls"], special["sep"]], folder / "vocab.json")
-  named = {f"{name}_token": token if token in vocab else None for name, token in special.items()}
+  named = {}
+  for name in ("bos", "eos", "cls", "sep", "unk", "pad", "mask"):
+    default = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>"}.get(name, f"<{name}>")
+    named[f"{name}_token"] = _special(settings, name, default)
+  _require(vocab, [named["cls_token"], named["sep_token"]], folder / "vocab.json")
+  named = _known(named, vocab)
   if named["mask_token"]:  # as the published tokenizer.json has it: the space before it is its own
     mask = AddedToken(named["mask_token"], lstrip=True, normalized=False, special=True)
     named["mask_token"] = mask

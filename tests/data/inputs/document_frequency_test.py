@@ -4,6 +4,7 @@ import tiny
 
 from as2jax.data.inputs import stop_words
 from as2jax.data.inputs import word_overlap as document_frequency
+from as2jax.data.inputs.protocol import Tables
 from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
@@ -34,7 +35,8 @@ def weighed(unit, template="context", max_length=64):
     max_length=max_length,
     words=True,
   )
-  frequency, keep = document_frequency.weigh(table, FITTED), stop_words.kept(table)
+  frequency = DocumentFrequency().columns(FITTED, (), Tables(table, None, None))
+  keep = stop_words.kept(table)
   return [
     (table.forms[f], int(r), float(n), bool(k))
     for f, r, n, k in zip(table.word_form, table.word_role, frequency, keep)

@@ -64,14 +64,6 @@ def test_second_call_maps_the_first_ones_table(tmp_path, tokenizer, encoded):
   assert len(folders(tmp_path)) == 1
 
 
-def test_table_without_words_is_cached_too(tmp_path, tokenizer, encoded):
-  options = {**OPTIONS, "words": False, "cache": str(tmp_path)}
-  first, second = (build_units(UNITS, tokenizer, **options) for _ in range(2))
-  assert len(encoded) == 5
-  assert_equal(first, second)
-  assert len(second.word_form) == 0 and second.word_offsets.tolist() == [0] * 4
-
-
 @pytest.mark.parametrize(
   "change",
   [

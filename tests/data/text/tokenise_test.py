@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from as2jax.data.text import tokenise
 from as2jax.data.text import words as words_module
 from as2jax.data.text.input_templates import TEMPLATES, truncate
-from as2jax.data.text.tokenise import ROLES, build_units, distinct_units, words
+from as2jax.data.text.tokenise import ROLES, build_units, words
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.runtime.errors import InputError
 
@@ -246,11 +246,6 @@ def test_chunks_change_nothing(monkeypatch, find_words):
   assert bool(len(whole.word_form)) == find_words
 
 
-def test_distinct_units_keeps_first_appearance():
-  units, index = distinct_units([("b",), ("a",), ("b",)])
-  assert (units, index.tolist()) == ([("b",), ("a",)], [0, 1, 0])
-
-
 def test_no_units_make_an_empty_table():
   table = build_units([], letters(), template="pair", max_length=9, words=True)
   assert len(table) == 0 and table.offsets.tolist() == [0]
@@ -278,3 +273,48 @@ def test_bad_input_is_named(units, options, pattern):
 def test_units_that_do_not_fit_the_template_are_an_error(unit):
   with pytest.raises(ValueError, match="not a tuple of question, candidate"):
     build_units([unit], letters(), template="pair", max_length=9)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
+def test_joint_units_are_as_long_as_they_have_candidates(kind):
+  """Each unit equals the one that a table of units of its length alone has."""
+  units = [("ab", "c", "de", "f"), ("ab", "ef"), ("c", "d", "ab")]
+  options = {"template": "joint", "max_length": 40, "words": True}
+  content = lambda table, u: (
+    [x.tolist() for x in table.unit(u)[:-1]]
+    + [[table.forms[form] for form in table.unit(u).word_form]]
+  )
+  mixed = build_units(units, letters(kind), **options)
+  for number, unit in enumerate(units):
+    table = build_units([unit], letters(kind), **options)
+    assert content(table, 0) == content(mixed, number)
+    alone = table.unit(0)
+    assert sorted(set(alone.word_role.tolist())) == list(range(len(unit)))
+    assert alone.word_role.tolist() == sorted(alone.word_role.tolist())
+  pair = build_units([units[1]], letters(kind), template="pair", max_length=40, words=True)
+  assert content(pair, 0) == content(mixed, 1)
+  assert (mixed.truncated_units, mixed.blank_units) == (0, 0)
+
+
+def test_joint_by_hand():
+  """[CLS] a b [SEP] c [SEP] d e [SEP]: special tokens close the part before them."""
+  unit = build_units(
+    [("ab", "c", "de"), ("a", "b", "c", "d")], letters(), template="joint", max_length=20
+  ).unit(0)
+  assert unit.role.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+  assert unit.type.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
+
+
+@given(
+  lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
+  room=st.integers(4, 40),
+)
+def test_joint_parts_are_cut_to_one_level(lengths, room):
+  lengths = np.array(lengths)
+  kept = truncate(lengths, "joint", room)
+  assert (kept <= lengths).all() and (kept[lengths > 0] > 0).all()
+  np.testing.assert_array_equal(kept.sum(1), np.minimum(lengths.sum(1), room))
+  for whole, cut in zip(lengths, kept, strict=True):
+    short = cut[cut < whole]
+    if len(short):  # those that lost are equal but for the rest of a division, and none is longer
+      assert short.max() - short.min() <= 1 and cut.max() <= short.min() + 1

@@ -1,8 +1,6 @@
 import importlib.util
 import json
-import os
 import pathlib
-import re
 import shutil
 import struct
 import subprocess
@@ -128,23 +126,6 @@ def assert_same(ours: Tokenizer, reference, texts=SENTENCES):
   np.testing.assert_array_equal(ours.encode(texts).ids, encoded.ids)
 
 
-def real_sentences() -> list[str]:
-  """2,000 sentences of WikiQA's training split."""
-  root = os.environ.get("AS2JAX_DATA")
-  files = sorted(pathlib.Path(root, "wikiqa").rglob("*-train.tsv")) if root else []
-  if not files:
-    pytest.skip("AS2JAX_DATA is unset or has no WikiQA")
-  rows = (line.split("\t") for line in files[0].read_text(encoding="utf-8").splitlines()[1:])
-  return list(dict.fromkeys(max(row, key=len) for row in rows))[:2000]
-
-
-def assert_same_tokens(one: Tokenizer, other: Tokenizer, texts):
-  assert one.special == other.special
-  actual, expected = one.encode(texts, spans=True), other.encode(texts, spans=True)
-  for name in ("ids", "lengths", "starts", "ends"):
-    np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
-
-
 def test_minilm_equals_transformers(minilm_folder):
   from transformers import AutoTokenizer
 
@@ -159,7 +140,6 @@ def test_bare_vocabulary_equals_tokenizer_json(minilm_folder, tmp_path):
   shutil.copy(minilm_folder / "vocab.txt", tmp_path)
   bare, whole = load_tokenizer(str(tmp_path)), load_tokenizer(str(minilm_folder))
   assert bare.fingerprint == whole.fingerprint
-  assert_same_tokens(bare, whole, SENTENCES + real_sentences())
 
 
 def test_byte_pairs_equal_transformers(tmp_path):
@@ -279,50 +259,27 @@ def test_unfit_files_are_named(tmp_path, files, pattern):
   assert str(tmp_path) in str(caught.value)
 
 
-def test_tokenizer_without_template_is_refused(tmp_path):
-  ours = load_tokenizer(str(bert_folder(tmp_path / "bert")))
-  serialised = json.loads(ours.backend.to_str())
-  serialised["post_processor"] = None
-  (tmp_path / "tokenizer.json").write_text(json.dumps(serialised))
-  with pytest.raises(InputError, match="no separator between two texts"):
-    load_tokenizer(str(tmp_path))
+def unknown_close(rule):
+  rule["special_tokens"]["other"] = rule["special_tokens"].pop("[SEP]")
+  return rule
 
 
 @pytest.mark.parametrize(
-  "rules, growth",
+  ("change", "words"),
   [
-    ([{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40, "1e.12"),
-    ([{"type": "Replace", "pattern": {"Regex": "a"}, "content": "aa"}] * 30, "2e.14"),
-    ([{"type": "Prepend", "prepend": "aaa"}] * 6, "4e.03"),
+    (lambda rule: None, "no separator between two texts"),
+    (unknown_close, "tokenizer.json or vocabulary is damaged"),
+    (
+      lambda rule: {"type": "Sequence", "processors": [unknown_close(rule)]},
+      "tokenizer.json or vocabulary is damaged",
+    ),
   ],
 )
-def test_rules_that_multiply_a_text_are_refused(tiny, tmp_path, rules, growth):
-  content = json.loads(tiny.backend.to_str())
-  content["normalizer"] = {
-    "type": "Sequence",
-    "normalizers": [{"type": "Sequence", "normalizers": rules}, {"type": "Lowercase"}],
-  }
+def test_an_unfit_template_is_refused(tmp_path, change, words):
+  content = json.loads(load_tokenizer(str(bert_folder(tmp_path / "bert"))).backend.to_str())
+  content["post_processor"] = change(content["post_processor"])
   (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-  with pytest.raises(InputError, match=f"tokenizer.json: the rules .* {growth} times longer"):
-    load_tokenizer(str(tmp_path))
-  content["normalizer"]["normalizers"][0]["normalizers"] = rules[:2]  # as published ones have
-  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-  load_tokenizer(str(tmp_path))
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_template_of_unknown_special_tokens_is_refused(tiny, tmp_path, nested):
-  """The library panics at the first text, with a backtrace of its own."""
-  content = json.loads(tiny.backend.to_str())
-  rule = content["post_processor"]
-  if rule["type"] != "TemplateProcessing":
-    pytest.skip(f"{rule['type']} has no template")
-  name = rule["single"][-1]["SpecialToken"]["id"]
-  rule["special_tokens"]["other"] = rule["special_tokens"].pop(name)
-  if nested:
-    content["post_processor"] = {"type": "Sequence", "processors": [rule]}
-  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-  with pytest.raises(InputError, match=f"tokenizer.json: its template .*{re.escape(name)}"):
+  with pytest.raises(InputError, match=words):
     load_tokenizer(str(tmp_path))
 
 
