@@ -81,9 +81,9 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
     negatives = [number.candidate(question.candidates[at].text) for at in question.negatives]
     for a in range(0, len(positives), tile):
       for b in range(0, len(negatives), tile):
-        for at, positive in list(zip(question.positives, positives))[a : a + tile]:
+        for at, positive in enumerate(positives[a : a + tile], a):
           for negative in negatives[b : b + tile]:
-            rows.append((anchor, positive, negative, i, at))
+            rows.append((anchor, positive, negative, i, question.positives[at]))
   rows = np.asarray(rows, np.int32).reshape(-1, 5)
   labels = np.tile(np.asarray([[1, 0]], np.int8), (len(rows), 1))
   columns = rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4]

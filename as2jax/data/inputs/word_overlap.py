@@ -124,8 +124,10 @@ class WordOverlap(Input):
     if self.standardise:
       pairs = ((q.text, c.text) for q in questions for c in q.candidates if c.label >= 0)
       values = self._features(pairs, fitted)
-      deviation = values.std(axis=0) if len(values) else np.ones(2)
-      fitted["mean"] = (values.mean(axis=0) if len(values) else np.zeros(2)).tolist()
+      if not len(values):
+        values = np.zeros((1, 2))
+      deviation = values.std(axis=0)
+      fitted["mean"] = values.mean(axis=0).tolist()
       fitted["deviation"] = np.where(deviation > 0, deviation, 1.0).tolist()
     return fitted
 
@@ -154,14 +156,17 @@ class WordOverlap(Input):
     """
     return self.standardised(self._features(pairs, fitted), fitted)
 
-  def _features(self, pairs, fitted):
-    split = functools.cache(lambda text: (tokens := plain_words(text), set(tokens)))
+  def _features(self, pairs: Iterable[tuple[str, str]], fitted: Fitted) -> np.ndarray:
+    """Return the features in float64, not standardised."""
+    split = functools.cache(plain_words)
+    types = functools.cache(lambda text: frozenset(split(text)))
     idf = functools.cache(functools.partial(inverse_frequency, fitted=fitted))
     values = []
     for question, candidate in pairs:
-      asked, (tokens, present) = split(question)[0], split(candidate)
+      asked, present = split(question), types(candidate)
       shared = [word for word in dict.fromkeys(asked) if word in present]
-      values.append(self.scaled(len(shared), sum(map(idf, shared)), asked, len(tokens), idf))
+      weight = sum(map(idf, shared))
+      values.append(self.scaled(len(shared), weight, asked, len(split(candidate)), idf))
     return np.asarray(values, np.float64).reshape(-1, 2)
 
   def scaled(self, number, weight, asked: Sequence[str], length, idf) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ config.data.rules = ("ptb", "lowercase", "alphanumeric")
 
 import dataclasses
 import difflib
+import functools
 import html
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -117,56 +118,48 @@ def apply(
   check(names)
   if not names:
     return tuple(questions)
-  kept = [] if kept is None else kept
-  before = len(kept)
-  texts = _Texts(names)
-  changed = []
+  rules = [RULES[name] for name in names]
+
+  @functools.cache
+  def filled(text: str) -> tuple[str, bool]:
+    """Return the text, never empty, and whether no rule was left out for that."""
+    whole = True
+    for rule in rules:
+      after = rule(text)
+      if after.strip():
+        text = after
+      else:
+        whole = False
+    return text, whole
+
+  @functools.cache
+  def loose(text: str) -> str:
+    """Return the text, "" where the rules leave nothing."""
+    for rule in rules:
+      text = rule(text)
+    return text if text.strip() else ""
+
+  changed, without = [], []
   for question in questions:
     candidates = []
     for candidate in question.candidates:
-      context = {name: texts.loose(getattr(candidate, name)) for name in CONTEXT}
-      text = texts.filled(candidate.text, candidate.id, kept)
+      text, whole = filled(candidate.text)
+      if not whole:
+        without.append(candidate.id)
+      context = {name: loose(getattr(candidate, name)) for name in CONTEXT}
       candidates.append(dataclasses.replace(candidate, text=text, **context))
-    text = texts.filled(question.text, question.id, kept)
+    text, whole = filled(question.text)
+    if not whole:
+      without.append(question.id)
     changed.append(Question(question.id, text, tuple(candidates)))
-  if len(kept) > before:
+  if without:
     logging.warning(
       "the rules %s would leave %d questions and candidates without text (first %s); "
       "these keep the text they had before",
       ", ".join(names),
-      len(kept) - before,
-      kept[before],
+      len(without),
+      without[0],
     )
+  if kept is not None:
+    kept.extend(without)
   return tuple(changed)
-
-
-class _Texts:
-  """The rules, applied once to each distinct text."""
-
-  def __init__(self, names: Sequence[str]):
-    self._rules = [RULES[name] for name in names]
-    self._filled: dict[str, tuple[str, bool]] = {}
-    self._loose: dict[str, str] = {}
-
-  def filled(self, text: str, name: str, kept: list[str]) -> str:
-    """Return the text, never empty; `name` goes to `kept` where a rule was left out for that."""
-    if text not in self._filled:
-      result, whole = text, True
-      for rule in self._rules:
-        after = rule(result)
-        whole = whole and bool(after.strip())
-        result = after if after.strip() else result
-      self._filled[text] = result, whole
-    result, whole = self._filled[text]
-    if not whole:
-      kept.append(name)
-    return result
-
-  def loose(self, text: str) -> str:
-    """Return the text, "" where a rule leaves nothing."""
-    if text not in self._loose:
-      result = text
-      for rule in self._rules:
-        result = rule(result)
-      self._loose[text] = result if result.strip() else ""
-    return self._loose[text]

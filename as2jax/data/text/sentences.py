@@ -8,7 +8,6 @@ line break alone is white space like any other (Wikipedia's formulas are full of
 
 import functools
 import re
-from collections.abc import Iterator
 
 # A possible end: the marks, what closes behind them (page references such as `:12–14, 20`, too),
 # space, and what opens the next sentence. Possessive: no text makes it try them all.
@@ -51,31 +50,21 @@ def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
   No sentence has space at its ends, and nothing but space lies between two; a text of nothing but
   space has none.
   """
+  breaks = [match.span() for match in _PARAGRAPH.finditer(text)]
+  for match in _END.finditer(text):
+    if _ends(text, match):
+      breaks.append(match.span("space"))
   spans, start = [], 0
-  for end, resume in _breaks(text):
-    spans.append((start, end))
+  for end, resume in [*sorted(breaks), (len(text), len(text))]:
+    if end < start:
+      continue  # within the space of the break before it
+    sentence = text[start:end]
+    first = start + len(sentence) - len(sentence.lstrip())
+    last = start + len(sentence.rstrip())
+    if first < last:
+      spans.append((first, last))
     start = resume
-  spans.append((start, len(text)))
-  return tuple(trimmed for span in spans if (trimmed := _trimmed(text, *span)) is not None)
-
-
-def _breaks(text: str) -> Iterator[tuple[int, int]]:
-  """(end of a sentence, start of the next) of each break."""
-  breaks = [m.span() for m in _PARAGRAPH.finditer(text)]
-  breaks += [(m.start("space"), m.end("space")) for m in _END.finditer(text) if _ends(text, m)]
-  last = 0
-  for end, resume in sorted(breaks):
-    if end >= last:
-      yield end, resume
-      last = resume
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-  while start < end and text[start].isspace():
-    start += 1
-  while end > start and text[end - 1].isspace():
-    end -= 1
-  return (start, end) if start < end else None
+  return tuple(spans)
 
 
 def _ends(text: str, match: re.Match) -> bool:

@@ -245,39 +245,6 @@ def test_unpacked_units_have_their_own_rows_and_short_rows():
     assert len(set(batch.units.row[0, 0][used])) == used.sum()
 
 
-def test_words_follow_their_units():
-  units, table = layouts.pairs(questions())
-  source = unit_table(units)
-  frequency = np.arange(len(source.word_form)) + 0.5
-  b = fit_batcher(
-    source,
-    table,
-    sampler="grouped",
-    examples_per_batch=24,
-    rows=8,
-    row_lengths=(32,),
-    packed=True,
-    shards=2,
-    accumulate=1,
-    buckets=1,
-    inputs={"frequency": Column("word", frequency)},
-  )
-  plan, example_batch = batches(b)
-  for batch in example_batch:
-    for s in range(2):
-      words, ids = batch.words, batch.units.id[0, s]
-      used = np.flatnonzero(words.length[0, s])
-      assert len(used) == sum(len(source.unit(int(u)).word_start) for u in ids if u >= 0)
-      for w in used:
-        unit = int(ids[words.unit[0, s, w]])
-        at = int(words.form[0, s, w])  # here the form is the number of the word
-        assert source.word_offsets[unit] <= at < source.word_offsets[unit + 1]
-        assert words.start[0, s, w] == source.word_start[at]
-        assert words.role[0, s, w] == source.word_role[at]
-        assert words.inputs["frequency"][0, s, w] == frequency[at]
-      assert not words.inputs["frequency"][0, s, len(used) :].any()
-
-
 @pytest.mark.parametrize("packed", [True, False])
 def test_columns_lie_beside_what_they_describe(packed):
   """One input of each level: every row is that of its token, word, unit or example."""
@@ -322,7 +289,12 @@ def test_columns_lie_beside_what_they_describe(packed):
           rows = own if name == "vectors" else source.ids[own]
           np.testing.assert_array_equal(there, columns[name].values[rows])
           seen[name] += length
-        wanted["weight"].append(columns["weight"].values[slice(*source.word_offsets[u : u + 2])])
+        spans = slice(*source.word_offsets[u : u + 2])
+        wanted["weight"].append(columns["weight"].values[spans])
+        mine = batch.words.length[0, s].astype(bool) & (batch.words.unit[0, s] == slot)
+        for name in ("start", "length", "role", "form"):
+          there = getattr(batch.words, name)[0, s][mine]
+          np.testing.assert_array_equal(there, getattr(source, f"word_{name}")[spans])
         wanted["page"].append(columns["page"].values[u : u + 1])
       if shard is not None:
         wanted["overlap"] = [columns["overlap"].values[shard.examples]]
