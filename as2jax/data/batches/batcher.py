@@ -204,43 +204,42 @@ class Batcher:
     if shard is None:
       empty = np.zeros(0, np.int32)
       shard = Shard(empty, empty, empty, empty, 0)
-    lengths = self.sampler.lengths[shard.units].astype(np.int32)
-    unit_of, within = _spread(lengths)
-    source = self.units.offsets[shard.units][unit_of] + within
-    target = shard.row[unit_of] * row_length + shard.start[unit_of] + within
-    tokens = self._tokens(shard, rows, row_length, unit_of, within, source, target)
     slots = self.sampler.limits.units
     units = Units(
       row=_pad(shard.row, slots),
       start=_pad(shard.start, slots),
-      length=_pad(lengths, slots),
+      length=_pad(self.sampler.lengths[shard.units].astype(np.int32), slots),
       id=_pad(shard.units, slots, -1),
       inputs=self._placed("unit", shard.units, lambda values: _pad(values, slots)),
     )
     words = self._words(shard) if self.words else None
-    return Batch(tokens, units, self._examples(shard), words)
+    return Batch(self._tokens(shard, rows, row_length), units, self._examples(shard), words)
 
-  def _tokens(self, shard, rows, row_length, unit_of, within, source, target) -> Tokens:
-    def place(values, dtype=np.int32):
-      values = np.asarray(values)
-      flat = np.zeros((rows * row_length, *values.shape[1:]), dtype)
+  def _tokens(self, shard: Shard, rows: int, row_length: int) -> Tokens:
+    table = self.units
+    unit_of, within = _spread(self.sampler.lengths[shard.units])
+    source = table.offsets[shard.units][unit_of] + within
+    target = shard.row[unit_of] * row_length + shard.start[unit_of] + within
+
+    def as_given(values: np.ndarray) -> np.ndarray:
+      flat = np.zeros((rows * row_length, *values.shape[1:]), values.dtype)
       flat[target] = values
       return flat.reshape(rows, row_length, *values.shape[1:])
 
+    place = lambda values: as_given(np.asarray(values, np.int32))
     order = np.lexsort((shard.start, shard.row))  # units of a row, left to right
     first = np.searchsorted(shard.row[order], shard.row[order])  # where the row begins
     number = np.zeros(len(order), np.int32)
     number[order] = np.arange(len(order)) - first + 1
-    table = self.units
-    as_given = lambda values: place(values, values.dtype)
+    inputs = self._placed("token", source, as_given)
+    inputs |= self._placed("vocabulary", table.ids[source], as_given)
     return Tokens(
       ids=place(table.ids[source]),
       segment=place(number[unit_of]),
       position=place(within),
       type=place(table.type[source]),
       role=place(table.role[source]),
-      inputs=self._placed("token", source, as_given)
-      | self._placed("vocabulary", table.ids[source], as_given),
+      inputs=inputs,
     )
 
   def _placed(

@@ -114,14 +114,10 @@ class Tokenizer:
   def ids(self) -> set[int]:
     """Return all ids that a text can give, special tokens around it included."""
     special = self.special
-    around = (
-      *special.before,
-      *special.middle,
-      *special.after,
-      *special.single_before,
-      *special.single_after,
-    )
-    return {*self.backend.get_vocab(with_added_tokens=True).values(), *(id_ for id_, _ in around)}
+    ids = set(self.backend.get_vocab(with_added_tokens=True).values())
+    for gap in dataclasses.astuple(special)[:5]:
+      ids.update(id_ for id_, _ in gap)
+    return ids
 
   @functools.cached_property
   def fingerprint(self) -> str:

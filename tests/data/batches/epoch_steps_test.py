@@ -1,7 +1,5 @@
 """The steps of an epoch in arrays: what was put in comes out, in bytes and not in objects."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,14 +50,3 @@ def test_steps_are_those_of_nested_tuples(count, shards, accumulate, seed):
   assert steps.of_units(values, np.add).tolist() == [int(values[s.units].sum()) for s in content]
   with pytest.raises(IndexError):
     steps[len(steps)]
-
-
-def test_an_example_takes_bytes():
-  """A hundred thousand examples of one unit each: less than 20 bytes each, where objects took 40."""
-  some = integers(range(16))
-  content = (Shard(some, some, some, some, 4) for _ in range(6250))
-  tracemalloc.start()
-  steps = Steps(content, 1, 1)
-  kept, _ = tracemalloc.get_traced_memory()
-  tracemalloc.stop()
-  assert len(steps) == 6250 and kept < 20 * 100_000
