@@ -343,7 +343,7 @@ def test_whole_or_not_at_all(trained, tmp_path, monkeypatch):
   def breaks(*_, **__):
     raise OSError("no space left")
 
-  monkeypatch.setattr(export.published_folder, "write_tokenizer", breaks)
+  monkeypatch.setattr(export.transformer_folder, "write_tokenizer", breaks)
   with pytest.raises(InputError, match="cannot be written: no space left"):
     export.export(path, tmp_path / "out")
   assert not list(tmp_path.iterdir())
