@@ -80,22 +80,6 @@ def test_top_layer_equals_the_recordings_with_carried_state():
   assert np.abs(plain[0] - actual[0]).max() > 1e-2  # what the state carries does matter
 
 
-@needs_data
-def test_every_layer_of_the_real_weights_equals_numpy():
-  fields, params = elmo.load(DATA)
-  encoder = ElmoEncoder(**{**fields, **RUNS})
-  options, tensors = json.loads((DATA / "options.json").read_text()), {}
-  with h5py.File(DATA / "lm_weights.hdf5") as file:
-    keep = lambda name, item: tensors.update({name: item[...]} if hasattr(item, "shape") else {})
-    file.visititems(keep)
-  tokens, units = laid(PACKED, 12, max_characters=fields["max_characters"])
-  actual = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
-  for n, words in enumerate(SENTENCES):
-    expected, _ = tiny_elmo.reference(tensors, options, words)
-    for layer in range(3):
-      np.testing.assert_allclose(actual[layer][n], expected[layer], atol=1e-5, rtol=0)
-
-
 VARIANTS = [
   ((), ()),
   ((("use_skip_connections", False), ("cell_clip", None), ("proj_clip", None)), ()),

@@ -1,8 +1,6 @@
 """Static vectors behind the encoder contract, and what a run keeps of them."""
 
 import functools
-import json
-import os
 
 import jax
 import jax.numpy as jnp
@@ -145,15 +143,6 @@ def test_a_damaged_folder_is_refused(path, tmp_path, name, damage, pattern):
 
 
 @pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])
-def test_a_pipe_is_not_opened(path, tmp_path, name):
-  static.save(prepare(path), tmp_path / "kept")
-  (tmp_path / "kept" / name).unlink()
-  os.mkfifo(tmp_path / "kept" / name)
-  with pytest.raises(InputError, match=f"{name} is a named pipe"):
-    static.load(tmp_path / "kept")
-
-
-@pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])
 def test_files_of_two_vocabularies_are_refused(path, tmp_path, name):
   for folder, unknown_words in (("one", "mean"), ("two", "skip")):
     static.save(prepare(path, unknown_words=unknown_words), tmp_path / folder)
@@ -210,8 +199,3 @@ def test_the_gradient_goes_to_the_rows_read():
   gradient = np.asarray(jax.grad(loss)(PARAMS["embeddings"]["word"]))
   expected = np.bincount(SEQUENCES[0], minlength=30) / 4
   np.testing.assert_allclose(gradient, np.tile(expected[:, None], 6), atol=1e-6)
-
-
-def test_facts_are_json(path):
-  statistics = prepare(path).statistics
-  assert json.loads(json.dumps(statistics)) == statistics
