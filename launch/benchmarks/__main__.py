@@ -220,9 +220,10 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Measure, print and keep the rows of a kind."""
   flags = parse(argv)
   os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch wants memory, too
-  from as2jax.runtime import devices
+  if flags.kind in ("train", "encode"):
+    from as2jax.runtime import devices
 
-  devices.use_cores()  # as a run does, before a device is looked at
+    devices.use_cores()  # as a training does, before a device is looked at
   began = time.monotonic()
   try:
     for row in flags.rows:
