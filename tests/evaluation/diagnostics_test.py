@@ -1,4 +1,6 @@
-"""The diagnostics of a Cross-VAE: KL, active units and perplexity by hand."""
+"""The diagnostics of a Cross-VAE: KL, active units and perplexity by hand, and those of a run."""
+
+import json
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +68,8 @@ def test_dual_grus_have_a_variance_alone():
   assert diagnostics.latents_table(measured).startswith(
     "dimension\tvariance_of_mean_question\tvariance_of_mean_answer\n"
   )
+  without_texts = diagnostics.Gathered((), measured, np.arange(0), {})
+  assert list(diagnostics.cross_vae(without_texts).files) == ["latents.tsv"]
 
 
 def test_words_that_are_not_generated_are_read_but_do_not_count():
@@ -91,3 +95,34 @@ def test_words_that_are_not_generated_are_read_but_do_not_count():
   assert np.abs(again["log_likelihood"] - actual["log_likelihood"]).max() > 1e-3
   # The decoder's scores have none for its row.
   assert values["answer_decoder"]["words"]["bias"].shape == (20,)
+
+
+@pytest.mark.slow
+def test_each_evaluation_of_a_run_has_its_numbers_and_examples(finished_run):
+  run = finished_run("cross_vae")
+  content = json.loads((run / "results.json").read_text())
+  words = content["weights"]["words"]
+  assert content["execution"]["compilations_of_step"] == 1
+  assert words["size"] == words["output_size"] + words["read_types"] > words["output_size"]
+  logged, rows = [], []
+  for line in (run / "metrics.jsonl").read_text().splitlines():
+    row = json.loads(line)
+    (rows if "epoch" in row else logged).append(row)
+  logged = [row for row in logged if "loss" in row]
+  assert logged[0]["beta"] < 0.5 < logged[-1]["beta"]
+  assert {"kl_question", "kl_answer", "perplexity_answer", "matching_positive"} <= set(logged[0])
+  assert [row["epoch"] for row in rows] == [0, 1]
+  for row in rows:
+    folder = run / "diagnostics" / f"epoch-{row['epoch']:03d}"
+    head, *lines = [line.split("\t") for line in (folder / "latents.tsv").read_text().splitlines()]
+    table = dict(zip(head, np.asarray(lines, float).T, strict=True))
+    assert len(lines) == 3  # dimensions
+    for side in ("question", "answer"):
+      assert row[f"kl_{side}[dev]"] == pytest.approx(table[f"kl_{side}"].sum(), rel=1e-3)
+      assert row[f"active_units_{side}[dev]"] == (table[f"variance_of_mean_{side}"] > 0.01).sum()
+    assert (folder / "generated.txt").read_text().count("answer generated from the question") == 5
+  assert rows[1]["perplexity_answer[dev]"] < rows[0]["perplexity_answer[dev]"]
+  diagnosed, best = content["seeds"][0]["diagnostics"], rows[content["seeds"][0]["best_epoch"]]
+  assert len(diagnosed.pop("generated")) == 5 and "words_not_generated_question[dev]" in diagnosed
+  for name, value in diagnosed.items():
+    assert value == pytest.approx(best[name], rel=1e-5)

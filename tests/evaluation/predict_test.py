@@ -117,16 +117,6 @@ def test_a_score_that_is_not_finite_is_named():
     predict.check_finite(scores, asked, "cosine")
 
 
-def test_questions_of_freshly_made_lists_get_their_own_scores(predictor):
-  """A list that is freed leaves its address, and so its `id`, to the next one."""
-  actual, variables = predictor
-  expected = next(iter(actual(variables, questions())[0].values()))
-  for _ in range(2):
-    for i in range(11):
-      scores = next(iter(actual(variables, [questions()[i]])[0].values()))
-      np.testing.assert_allclose(scores[0], expected[i], atol=2e-6)
-
-
 def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
   actual, _ = predictor
   layout = "sentences" if actual.components.model.encodes else actual.components.model.layout
@@ -166,3 +156,60 @@ def test_the_spread_within_questions_is_a_part_of_the_whole():
   assert tasks.spread_within([x - x.mean() for x in scores[:2]]) == pytest.approx(1.0)
   assert tasks.spread_within([np.full(2, 1.0), np.full(3, 4.0)]) == 0.0
   assert tasks.spread_within([np.ones(4)]) == tasks.spread_within([]) == 0.0
+
+
+LONG = Candidate("long", " ".join(["the dog sat on the mat"] * 7), 0)  # more than 32 tokens
+
+
+def with_long():
+  """Those of the other test, of which two have a candidate too long for a short row."""
+  first, second, *others = questions()
+  longer = lambda q: Question(q.id, q.text, (*q.candidates, LONG))
+  return (longer(first), longer(second), *others)
+
+
+@pytest.fixture(scope="module", params=["triplet", "crossencoder"])
+def two_shards(request):
+  """Of a model whose batches have two shards of one row of 64 tokens, and its variables."""
+  actual, variables = predictor_of(tiny.config(request.param, batch__predict_rows=2))
+  model = actual.model
+  return actual, variables, "sentences" if model.encodes else model.layout
+
+
+@pytest.mark.parametrize("request_", [False, True], ids=["split", "request"])
+def test_short_rows_change_no_score(two_shards, monkeypatch, request_):
+  actual, variables, layout = two_shards
+  expected = actual(variables, with_long(), request=request_)[0]
+  monkeypatch.setattr(predict, "SHORT", 32)
+  monkeypatch.setattr(predict, "BATCHES", 1)
+  batcher = actual.batcher(with_long(), layout, request=request_)
+  its = predict.plans(batcher, apart=True, request=request_)
+  assert [part.row_lengths[-1] for part, _ in its] == [32, 64]
+  examples = [s.examples for _, plan in its for step in plan.steps for s in step[0] if s]
+  assert sorted(np.concatenate(examples).tolist()) == list(range(len(batcher.examples)))
+  for name, scores in actual(variables, with_long(), request=request_)[0].items():
+    for one, other in zip(expected[name], scores, strict=True):
+      np.testing.assert_allclose(other, one, atol=1e-5)
+
+
+def test_nothing_compiles_after_a_warm_up(two_shards, monkeypatch):
+  actual, variables, _ = two_shards
+  monkeypatch.setattr(predict, "SHORT", 32)
+  actual.warm_up(variables, questions()[:1])
+  before = actual.compilations
+  actual(variables, with_long(), request=True)
+  actual(variables, questions(), request=True)  # all of them short
+  assert actual.compilations == before
+
+
+def test_few_short_texts_and_rows_that_fit_stay_as_they_are(two_shards, monkeypatch):
+  actual, _, layout = two_shards
+  monkeypatch.setattr(predict, "SHORT", 32)
+  monkeypatch.setattr(predict, "BATCHES", 100)
+  few = predict.plans(actual.batcher(with_long(), layout), apart=True, request=False)
+  elsewhere = predict.plans(actual.batcher(with_long(), layout), apart=False, request=True)
+  assert [[part.row_lengths for part, _ in its] for its in (few, elsewhere)] == [[(64,)]] * 2
+  batcher = actual.batcher(with_long(), layout)
+  for short in (64, 48):  # rows are no longer, or no multiple of it
+    monkeypatch.setattr(predict, "SHORT", short)
+    assert predict.short_rows(batcher) is None

@@ -1,5 +1,6 @@
-"""Results: means over seeds with their half-width, notes, and the ledger of evaluations."""
+"""Results: means over seeds with their half-width, notes, the ledger, what a run says at its end."""
 
+import json
 import logging
 import os
 
@@ -127,3 +128,33 @@ def test_a_ledger_that_is_a_pipe_is_not_opened(tmp_path):
     results.times_evaluated(tmp_path, "test", "x")
   with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
     results.note_evaluation(tmp_path, "test", (0,), "x", "train")
+
+
+def test_the_files_that_are_told_are_there(tmp_path):
+  told = lambda: results.summary(content([0], selected_on="map"), str(tmp_path)).splitlines()
+  for name in ("results.json", "eval/test/run.trec"):  # what a ranker of words leaves
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+  assert f"files: {tmp_path}: results.json, eval/*/run.trec" in told()
+  for name in ("checkpoints/seed-1/best", "tensorboard"):
+    (tmp_path / name).mkdir(parents=True)
+  assert (
+    f"files: {tmp_path}: results.json, checkpoints/seed-*/best, eval/*/run.trec, tensorboard"
+    in told()
+  )
+
+
+@pytest.mark.parametrize("system, lines", [("bm25", 8), ("triplet", 10)])
+def test_the_end_is_at_most_ten_lines(finished_run, system, lines):
+  folder = finished_run(system)
+  content = json.loads((folder / "results.json").read_text())
+  told = results.summary(content, "runs/x").splitlines()
+  assert len(told) <= lines
+  split = told[0].partition(" ")[0]
+  counts = {"dev": "30 questions, 264 candidates, 33", "test": "54 questions, 477 candidates, 63"}
+  assert told[1] == f"  {counts[split]} of them right"
+  assert any(line.startswith("best epoch ") for line in told) == (system == "triplet")
+  export = ["       as2jax export runs/x FOLDER"] * (system == "triplet")  # bm25 has no parameters
+  split = "" if "test (" in "".join(told) else f" --split={told[0].partition(' ')[0]}"
+  expected = ["next:  as2jax rank runs/x FILE", f"       as2jax compare OTHER_RUN runs/x{split}"]
+  assert told[-len(expected + export) :] == expected + export

@@ -10,15 +10,7 @@ from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
 from as2jax.data.record import Passage, Pool, Query
 from as2jax.data.retrieval import with_candidates
-from as2jax.evaluation import (
-  exact_search,
-  metrics,
-  results,
-  retrieval_metrics,
-  retrieve,
-  run_scores,
-  tasks,
-)
+from as2jax.evaluation import exact_search, metrics, retrieval_metrics, retrieve, run_scores, tasks
 from as2jax.inference import modes
 from as2jax.models import lexical
 from as2jax.runtime import sharding
@@ -76,6 +68,11 @@ def test_vectors_rank_as_numpy_does(ties):
     data = type("Data", (), {"name": "x", "pools": {"test": pool}})
     actual = retrieve.evaluate(ranked, data, "test", often=2)
     assert any(note.startswith("x-gold/test: by the order of tied") for note in actual.notes)
+    often = retrieval_metrics.asked(pool) >= 2
+    entry = actual.metrics["mrr[x-often2/test]"]
+    assert 0 < often.sum() == entry["questions"] < 25
+    assert entry["value"] == pytest.approx(actual.per_question["mrr"][often].mean())
+    assert actual.metrics["r@5[x-any/test]"]["value"] == actual.per_question["any:r@5"].mean()
     labels = [np.isin(np.arange(60), r) for r in retrieval_metrics.right_entries(pool, "gold")]
     extremes = metrics.tie_extremes(list(scores), [x.astype(int) for x in labels])
     ranges = metrics.ranges_of(*extremes, np.ones(25, bool))
@@ -231,21 +228,6 @@ def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
         listed.metric(metric)[inside], whole.metric(metric)[inside], atol=1e-12
       )
       assert not listed.metric(metric)[~inside].any()
-
-
-def test_evaluation_names_its_protocols():
-  pool = generated_pool()
-  data = type("Data", (), {"name": "x", "pools": {"test": pool}})
-  score = lexical.BM25().fit(()).over_pool([p.text for p in pool.passages])
-  ranked = retrieve.by_scores(score, pool, depth=5, ties="expected")
-  actual = retrieve.evaluate(ranked, data, "test", often=2)
-  assert isinstance(actual, results.Evaluation)
-  often = retrieval_metrics.asked(pool) >= 2
-  assert 0 < often.sum() < 25
-  entry = actual.metrics["mrr[x-often2/test]"]
-  assert entry["questions"] == often.sum()
-  assert entry["value"] == pytest.approx(actual.per_question["mrr"][often].mean())
-  assert actual.metrics["r@5[x-any/test]"]["value"] == actual.per_question["any:r@5"].mean()
 
 
 def task_of(folder, empty="", **changes):
