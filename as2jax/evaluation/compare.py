@@ -276,8 +276,9 @@ def _head(holm: bool) -> list[str]:
 
 
 def _cells(row: Row, holm: bool) -> list[str]:
+  """Return the cells of a row's tests under `_head`; empty ones of the first system."""
   if "p_t" not in row:
-    return [""] * (len(TESTS) + 2 * holm)
+    return [""] * len(_head(holm))
   gain = row["relative_gain"]
   cells = [
     f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
@@ -285,22 +286,20 @@ def _cells(row: Row, holm: bool) -> list[str]:
     p_text(row["p_t"]),
     p_text(row["p_randomization"]),
   ]
-  if holm:
-    cells += [p_text(row["p_t_holm"]), p_text(row["p_randomization_holm"])]
-  return cells
+  if not holm:
+    return cells + methods_cells(row)
+  cells += [p_text(row["p_t_holm"]), p_text(row["p_randomization_holm"]), *methods_cells(row)]
+  return [*cells, p_text(row["p_methods_holm"]) if "p_methods_holm" in row else ""]
 
 
-def methods_cells(row: Row, holm: bool = False) -> list[str]:
-  """Return the half-width of a difference of methods, p, what would be found, Holm's p; or why not."""
-  cells = ["", "", ""]
+def methods_cells(row: Row) -> list[str]:
+  """Return the half-width of a difference of methods, p, what would be found; or why not."""
   if row.get("methods_note"):
-    cells[0] = row["methods_note"]
-  elif "p_methods" in row:
-    detectable = f"{row['methods_detectable']:.4f}"
-    cells = [f"± {row['methods_half_width']:.4f}", p_text(row["p_methods"]), detectable]
-    if holm:
-      cells.append(p_text(row["p_methods_holm"]))
-  return cells + [""] * (3 + holm - len(cells))
+    return [row["methods_note"], "", ""]
+  if "p_methods" not in row:
+    return ["", "", ""]
+  detectable = f"{row['methods_detectable']:.4f}"
+  return [f"± {row['methods_half_width']:.4f}", p_text(row["p_methods"]), detectable]
 
 
 def p_text(p: float) -> str:
@@ -328,7 +327,7 @@ def as_text(rows: Sequence[Row]) -> str:
       if several:
         line.append("" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})")
       if len(mine) > 1:
-        line += _cells(row, holm) + methods_cells(row, holm)
+        line += _cells(row, holm)
       cells.append(line)
     title = (
       f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
@@ -349,7 +348,7 @@ def groups_as_text(rows: Sequence[Row]) -> str:
       if (row["metric"], row["group"]) != (metric, group):
         continue
       line = [row["scope"], row["questions"], f"{row['base_mean']:.4f}", f"{row['mean']:.4f}"]
-      cells.append([*line, *_cells(row, holm), *methods_cells(row, holm)])
+      cells.append([*line, *_cells(row, holm)])
       if "system" in row:
         lines.append(f"  {row['system']} against {row['base']}")
     lines += [textwrap.indent(tables.render(cells), "  "), ""]

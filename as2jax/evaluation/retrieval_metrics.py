@@ -122,15 +122,15 @@ def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, fl
   groups: dict[str, list[int]] = {}
   for i, query in enumerate(pool.queries):
     groups.setdefault(query.answers[0], []).append(i)
-  several = [unit[group] for group in groups.values() if len(group) > 1]
-  if not several:
+  means, pairs = [], 0
+  for group in groups.values():
+    x, n = unit[group], len(group)
+    if n > 1:  # Σ_{i<j} ‖x_i − x_j‖² = n Σ ‖x_i‖² − ‖Σ x_i‖²
+      means.append((n * np.square(x).sum() - np.square(x.sum(0)).sum()) * 2 / (n * (n - 1)))
+      pairs += n * (n - 1) // 2
+  if not means:
     return {}
-  # Σ_{i<j} ‖x_i − x_j‖² = n Σ ‖x_i‖² − ‖Σ x_i‖²
-  means = [
-    (len(x) * np.square(x).sum() - np.square(x.sum(0)).sum()) * 2 / (len(x) * (len(x) - 1))
-    for x in several
-  ]
-  pairs = max(sum(len(x) * (len(x) - 1) // 2 for x in several), 1000)
+  pairs = max(pairs, 1000)
   random = np.random.default_rng(seed)
   first = random.integers(len(unit), size=pairs)
   second = (first + random.integers(1, len(unit), size=pairs)) % len(unit)
@@ -140,7 +140,7 @@ def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, fl
     "sse": together,
     "sse_random": apart,
     "sse_relative": together / apart if apart else 1.0,
-    "sse_answers": len(several),
+    "sse_answers": len(means),
   }
 
 

@@ -91,12 +91,12 @@ def by_vectors(
     weights=weights,
     right=right_rows,
   )
-  standings = {}
-  for t, name in enumerate(QUESTION_FILTERS):
-    level = np.zeros(len(queries), np.int64)
-    for q, (entries, rows) in enumerate(zip(right_passages[t], right_rows[t], strict=True)):
-      level[q] = _level(of[entries], rows, result.right[q, t])
-    standings[name] = Standing(result.above[:, t], result.level[:, t] - level, level)
+  counts = np.stack([result.above, result.level, np.zeros_like(result.level)], axis=2)
+  for t, of_queries in enumerate(right_rows):
+    for q, rows in enumerate(of_queries):
+      scores, passages_of_row = result.right[q, t], np.bincount(of[right_passages[t][q]])
+      level = sum(passages_of_row[row] for row, score in zip(rows, scores) if score == scores.max())
+      counts[q, t, 1:] += -level, level
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
   reported = exact_search.reported(result, queries, passages[first], similarity)
   entries, scores = [], []
@@ -106,13 +106,7 @@ def by_vectors(
     entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
     scores.append(np.repeat(values[: len(chosen)], weights[chosen])[: searcher.k])
   spread = retrieval_metrics.spread(queries, pool)
-  return Ranked(*_with_extremes(standings, ties), entries, scores, spread=spread)
-
-
-def _level(vectors: np.ndarray, rows: Sequence[int], scores: np.ndarray) -> int:
-  """Count the right passages that have the best score; `scores` are those of their distinct `rows`."""
-  score_of = dict(zip(rows, scores))
-  return sum(score_of[v] == scores.max() for v in vectors.tolist())
+  return Ranked(*_measured(counts.swapaxes(0, 1), ties), entries, scores, spread=spread)
 
 
 def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, ties: str) -> Ranked:
@@ -127,16 +121,31 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
       counts[t, q] = retrieval_metrics.standing(scores, of_queries[q])
     entries.append(best(scores, depth))
     kept.append(scores[entries[-1]])
-  standings = {name: Standing(*of.T) for name, of in zip(QUESTION_FILTERS, counts, strict=True)}
-  return Ranked(*_with_extremes(standings, ties), entries, kept)
+  return Ranked(*_measured(counts, ties), entries, kept)
 
 
-def _with_extremes(standings: Mapping[str, Standing], ties: str) -> tuple[dict, dict]:
-  """Return by question filter the metrics under `ties`, and those of the worst and best order."""
+def _measured(
+  counts: np.ndarray, ties: str, first_stage: Mapping[str, np.ndarray] | None = None
+) -> tuple[dict, dict]:
+  """Return the metrics by question filter under `ties`, and those of the worst and best order.
+
+  Args:
+    counts: of `Standing`, `[filter, query, 3]`; of a query without a right passage 0.
+    first_stage: {question_filter: reciprocal ranks} that such queries keep.
+
+  """
   values, extremes = {}, {}
-  for name, standing in standings.items():
-    values[name] = retrieval_metrics.per_query(standing, ties=ties)
-    extremes[name] = [retrieval_metrics.per_query(standing, ties=order) for order in ORDERS]
+  for name, of_queries in zip(QUESTION_FILTERS, counts, strict=True):
+    above, wrong, right = of_queries.T
+    by_order = []
+    for order in (ties, *ORDERS):
+      found = retrieval_metrics.per_query(Standing(above, wrong, np.maximum(right, 1)), ties=order)
+      if first_stage is not None:
+        for metric, measured in found.items():
+          otherwise = first_stage[name] if metric == "mrr" else 0.0
+          found[metric] = np.where(right > 0, measured, otherwise)
+      by_order.append(found)
+    values[name], *extremes[name] = by_order
   return values, extremes
 
 
@@ -414,31 +423,19 @@ def reranked(scores: list[np.ndarray], first_stage: Retrieved, pool: Pool, *, ti
   """
   for query, values in zip(pool.queries, scores, strict=True):
     metrics.require_float32(values, query.id)
-  by_filter: dict[str, Any] = {}
-  extremes: dict[str, Any] = {}
-  notes = []
-  for name in QUESTION_FILTERS:
-    inside, places = [], []
+  counts, notes = np.zeros((len(QUESTION_FILTERS), len(scores), 3), np.int64), []
+  for t, name in enumerate(QUESTION_FILTERS):
     for q, right in enumerate(right_entries(pool, name)):
       hits = np.flatnonzero(np.isin(first_stage.entries[q], right))
       if len(hits):
-        inside.append(q)
-        places.append(retrieval_metrics.standing(scores[q], hits.tolist()))
-    standing = Standing(*np.asarray(places, np.int64).reshape(-1, 3).T)
-    by_order = []
-    for order in (ties, *ORDERS):
-      whole = {metric: np.zeros(len(scores)) for metric in retrieval_metrics.METRICS}
-      whole["mrr"] = first_stage.reciprocal_ranks[name].copy()
-      for metric, values in retrieval_metrics.per_query(standing, ties=order).items():
-        whole[metric][inside] = values
-      by_order.append(whole)
-    by_filter[name], *extremes[name] = by_order
+        counts[t, q] = retrieval_metrics.standing(scores[q], hits.tolist())
+    inside = np.count_nonzero(counts[t, :, 2])
     notes.append(
-      f"{name}: {len(inside)} of {len(scores)} queries have a right passage among what is re-ranked"
+      f"{name}: {inside} of {len(scores)} queries have a right passage among what is re-ranked"
     )
   entries, ordered = [], []
   for places, values in zip(first_stage.entries, scores, strict=True):
     order = np.argsort(-values, kind="stable")
     entries.append(places[order])
     ordered.append(values[order])
-  return Ranked(by_filter, extremes, entries, ordered, notes)
+  return Ranked(*_measured(counts, ties, first_stage.reciprocal_ranks), entries, ordered, notes)
