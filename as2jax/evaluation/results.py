@@ -9,7 +9,7 @@ import math
 import operator
 import platform
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from etils import epath
 from as2jax.data import holdout, mined
 from as2jax.data.card import contradictions, data_card, shared_with_training
 from as2jax.data.dataset import Dataset
+from as2jax.evaluation import metrics
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others, write_whole
@@ -73,6 +74,30 @@ class Evaluation:
   per_question: dict[str, np.ndarray]
   notes: list[str]
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
+
+  def add(
+    self,
+    where: str,
+    mask: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    extremes: Sequence[Mapping[str, np.ndarray]],
+    *,
+    noted: bool,
+  ) -> None:
+    """Add the means over the questions in `mask`, and a note where ties move one of them.
+
+    Args:
+      where: `wikiqa-clean/test`.
+      values: {metric: [questions]}; extremes: (worst, best) likewise, by the order of ties.
+      noted: whether ties are noted.
+
+    """
+    ranges = metrics.ranges_of(*extremes, mask)
+    self.metrics.update(metrics.summarize(values, mask, where=where, ranges=ranges))
+    for metric, of_metric in values.items():
+      self.values[f"{metric}[{where}]"] = of_metric[mask]
+    if noted:
+      self.notes.extend(metrics.tie_note(ranges, where))
 
 
 @dataclasses.dataclass

@@ -180,15 +180,9 @@ def evaluate(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Eval
   found = Evaluation({}, {}, table, [f"{data.name}-{split}, {note}" for note in ranked.notes])
   often_asked = (f"often{often}", "gold", asked >= often)
   for name, rule, mask in (("gold", "gold", every), ("any", "any", every), often_asked):
-    if not mask.any():
-      continue
-    where = f"{data.name}-{name}/{split}"
-    ranges = metrics.ranges_of(*ranked.extremes[rule], mask)
-    found.metrics.update(metrics.summarize(ranked.values[rule], mask, where=where, ranges=ranges))
-    for metric, values in ranked.values[rule].items():
-      found.values[f"{metric}[{where}]"] = values[mask]
-    if name == rule:
-      found.notes.extend(metrics.tie_note(ranges, where))
+    if mask.any():
+      where = f"{data.name}-{name}/{split}"
+      found.add(where, mask, ranked.values[rule], ranked.extremes[rule], noted=name == rule)
   for name in ("sse", "sse_random", "sse_relative") if ranked.spread else ():
     count = ranked.spread["sse_answers"]
     entry = {"value": ranked.spread[name], "half_width": None, "questions": count}
@@ -341,34 +335,24 @@ class RerankRetrieved:
     return self._retrieved[split]
 
 
-def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Retrieved:
+def retrieved(
+  run: epath.PathLike, pool: Pool, split: str, *, depth: int | None = None
+) -> Retrieved:
   """Read `eval/<split>/run.trec` and `per_question.tsv` of a run over the same pool.
 
   Args:
-    depth: how many of the best are taken; score descending, then id descending, as trec_eval does.
+    depth: how many of the best are taken, None for all; score descending, then id descending, as
+      trec_eval does.
 
   Raises:
     InputError: no such files, another pool's ids, queries that are missing.
 
   """
-  entries, reciprocal_ranks = _read(run, pool, split, depth)
-  return Retrieved(tuple(entries), with_candidates(pool, entries), reciprocal_ranks)
-
-
-def digest(run: epath.PathLike, pool: Pool, split: str) -> str:
-  """Return the SHA-256 (hex) of what `retrieved` reads, at any depth; errors as there."""
-  entries, reciprocal_ranks = _read(run, pool, split, None)
-  arrays = {str(i): order for i, order in enumerate(entries)}
-  return digest_of_arrays(arrays | reciprocal_ranks)
-
-
-def _read(
-  run: epath.PathLike, pool: Pool, split: str, depth: int | None
-) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-  """Return the entries and the reciprocal ranks of `Retrieved`; of all depths where `depth` is None."""
   folder = _folder(run, split)
   ranking, place = trec_files.read_run(folder / "run.trec"), pool.place()
-  entries = []
+  ids, table = trec_files.read_per_question(folder / "per_question.tsv")
+  at = {id: i for i, id in enumerate(ids)}
+  entries, rows = [], []
   for query in pool.queries:
     if query.id not in ranking:
       raise InputError(
@@ -383,18 +367,24 @@ def _read(
           "in the pool: the run was made for another data set"
         )
     entries.append(np.asarray([place[id] for _, id in listed], np.int64))
-  ids, table = trec_files.read_per_question(folder / "per_question.tsv")
-  at = {id: i for i, id in enumerate(ids)}
-  lacking = [f"query {query.id!r}" for query in pool.queries if query.id not in at]
-  if ANY + "mrr" not in table:
-    lacking.append(f"the column {ANY}mrr")
-  if lacking:
+    rows.append(at.get(query.id, -1))
+  if -1 in rows or ANY + "mrr" not in table:
+    lacking = f"the column {ANY}mrr"
+    if -1 in rows:
+      lacking = f"query {pool.queries[rows.index(-1)].id!r}"
     raise InputError(
-      f"{folder / 'per_question.tsv'} lacks {lacking[0]}: evaluate that run over this pool "
+      f"{folder / 'per_question.tsv'} lacks {lacking}: evaluate that run over this pool "
       "(evaluation.task=retrieve)"
     )
-  rows = [at[query.id] for query in pool.queries]
-  return entries, {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]}
+  ranks = {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]}
+  return Retrieved(tuple(entries), with_candidates(pool, entries), ranks)
+
+
+def digest(run: epath.PathLike, pool: Pool, split: str) -> str:
+  """Return the SHA-256 (hex) of what `retrieved` reads, at any depth; errors as there."""
+  found = retrieved(run, pool, split)
+  arrays = {str(i): order for i, order in enumerate(found.entries)}
+  return digest_of_arrays(arrays | found.reciprocal_ranks)
 
 
 def _folder(run: epath.PathLike, split: str) -> epath.Path:

@@ -113,9 +113,6 @@ def methods_test(
   else:
     variance = questions
   error, largest = float(np.sqrt(variance)), float(np.abs(difference).max())
-  if error <= 1e-14 * largest:
-    p = _two_sided(mean, error, freedom, largest)
-    return MethodsComparison(mean, 0.0, p, freedom, 0.0)
   return _methods_comparison(mean, error, freedom, largest)
 
 
@@ -260,17 +257,19 @@ def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
   variances = (widths / np.array([_quantile(freedom) for freedom in freedoms])) ** 2
   error = float(np.sqrt(variances.sum())) / len(parts)
   largest = max(abs(part.difference) for part in parts)
-  if error <= 1e-14 * largest:
-    p = _two_sided(difference, error, freedoms.min(), largest)
-    return MethodsComparison(difference, 0.0, p, float(freedoms.min()), 0.0)
-  freedom = float(variances.sum() ** 2 / (variances**2 / freedoms).sum())
+  freedom = float(freedoms.min())
+  if error > 1e-14 * largest:
+    freedom = float(variances.sum() ** 2 / (variances**2 / freedoms).sum())
   return _methods_comparison(difference, error, freedom, largest)
 
 
-def _methods_comparison(difference, error, freedom, largest) -> MethodsComparison:
-  wide, p = _quantile(freedom), _two_sided(difference, error, freedom, largest)
+def _methods_comparison(mean, error, freedom, largest) -> MethodsComparison:
+  p = _two_sided(mean, error, freedom, largest)
+  if error <= 1e-14 * largest:
+    return MethodsComparison(mean, 0.0, p, freedom, 0.0)
+  wide = _quantile(freedom)
   detectable = (wide + _quantile(freedom, 0.8)) * error
-  return MethodsComparison(difference, wide * error, p, freedom, detectable)
+  return MethodsComparison(mean, wide * error, p, freedom, detectable)
 
 
 def macro_randomization_test(

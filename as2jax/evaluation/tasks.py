@@ -61,14 +61,9 @@ def evaluate(
     if not mask.any():
       continue
     where = f"{data.name}-{question_filter}/{split}"
-    ranges = metrics.ranges_of(*extremes, mask)
-    found.metrics.update(metrics.summarize(per_question, mask, where=where, ranges=ranges))
-    for metric, values in per_question.items():
-      found.values[f"{metric}[{where}]"] = values[mask]
-    if question_filter == "clean":
-      found.notes.extend(metrics.tie_note(ranges, where))
-      if has_no_choice(questions):
-        found.notes.append(f"{where}: {NO_CHOICE}")
+    found.add(where, mask, per_question, extremes, noted=question_filter == "clean")
+    if question_filter == "clean" and has_no_choice(questions):
+      found.notes.append(f"{where}: {NO_CHOICE}")
     if data.average_recall and rule == data.official:
       recall = metrics.average_recall(scores, labels, mask=mask)
       # A ratio of sums over questions has no half-width.
