@@ -250,36 +250,25 @@ def test_a_table_for_a_paper_marks_the_best_and_what_is_significant():
   assert compare.marks({"p_randomization": 0.05, "p_methods": 0.05}) == compare.marks(ROWS[0]) == ""
 
 
-def test_a_run_that_training_did_not_improve_says_so(folders, tmp_path, capsys):
+def test_what_a_run_was_trained_from_and_did_not_improve_is_said(folders, tmp_path, capsys):
   def worse(content):
     content["seeds"][0] |= {"steps": 7, "best_epoch": 0}
+    content["weights"] = {"pretrained": "bert-base-uncased"}
 
   same = changed(folders / "bm25", tmp_path / "same", worse)
   rows = rows_of(capsys, folders / "bm25", same, "--metrics=map")
   assert [row["note"] for row in rows] == ["", "best = before training"]
   assert not compared(str(folders / "bm25"), same, *TEXT)
-  assert f"{same} (best = before training)" in capsys.readouterr().out
+  text = capsys.readouterr().out
+  assert f"{same} (best = before training)" in text
+  says = "pretraining of bert-base-uncased: BookCorpus, English Wikipedia (https://"
+  assert text.splitlines()[-1].startswith(says)
   content = json.loads((tmp_path / "same" / "results.json").read_text())
   assert "note, seed 0: best = before training" in results.table(content)
   assert "before training" not in results.table(
     json.loads((folders / "bm25" / "results.json").read_text())
   )
   assert "same (best = before training)" in compare_runs.table([str(folders / "bm25"), same])
-
-
-def test_what_encoders_have_seen_stands_under_the_table(folders, tmp_path, capsys):
-  def change(content):
-    content["weights"] = {"pretrained": "bert-base-uncased"}
-
-  name = changed(folders / "bm25", tmp_path / "bert", change)
-  says = "pretraining of bert-base-uncased: BookCorpus, English Wikipedia (https://"
-  for names in ([folders / "bm25", name], [folders / "bm25", "vs", name]):
-    assert not compared(*names, *TEXT)
-    assert capsys.readouterr().out.splitlines()[-1].startswith(says)
-    options = {"metrics": "map", "split": "test", "question_filter": None, "samples": 99, "seed": 0}
-    actual = compare.run([str(name) for name in names], form="json", **options)
-    (line,) = json.loads(actual)["pretraining"]
-    assert line.startswith(says)
 
 
 def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, capsys):

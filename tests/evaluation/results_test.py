@@ -66,32 +66,29 @@ def test_one_seed_of_a_trained_system_is_said_to_tell_nothing_of_the_method():
 
 
 def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
+  """What a training evaluates at its end again, as it was stopped or seeds were added, counts once."""
   assert results.times_evaluated(tmp_path, "test", "x") is None
   assert "not known" in results.table(content([0]), tmp_path)
-  for split, seeds, data in (
-    ("dev", (0,), "x"),
-    ("test", (0,), "x"),
-    ("test", (1,), "x"),
-    ("dev+test", (1,), "x"),
-    ("test", (1,), "other"),
+  for split, seeds, data, mode, count in (
+    ("dev", (0,), "x", "train", 0),
+    ("test", (0,), "x", "train", 1),
+    ("test", (0, 1), "x", "train", 1),
+    ("dev+test", (1,), "x", "evaluate", 2),
+    ("test", (1,), "other", "evaluate", 2),
   ):
-    results.note_evaluation(tmp_path, split, seeds, data, "train")
-  assert results.times_evaluated(tmp_path, "test", "x") == 2
-  assert results.times_evaluated(tmp_path, "dev", "x") == 1
+    results.note_evaluation(tmp_path, split, seeds, data, mode)
+    assert results.times_evaluated(tmp_path, "test", "x") == count
   assert results.times_evaluated(tmp_path, "heldout", "x") == 0
-  assert "test was evaluated 2 times with each seed" in results.table(content([0]), tmp_path)
-
-
-def test_what_a_training_evaluates_at_its_end_again_counts_once(tmp_path):
-  count = lambda: results.times_evaluated(tmp_path, "test", "x")
-  for seeds in ((0,), (0, 1)):  # it was stopped, or seeds were added
-    results.note_evaluation(tmp_path, "test", seeds, "x", "train")
-  assert count() == 1
-  results.note_evaluation(tmp_path, "test", (1,), "x", "evaluate")
-  assert count() == 2
   results.note_another_training(tmp_path)
   results.note_evaluation(tmp_path, "test", (0, 1), "x", "train")
-  assert count() == 3
+  assert results.times_evaluated(tmp_path, "test", "x") == 3
+  assert "test was evaluated 3 times with each seed" in results.table(content([0]), tmp_path)
+  (tmp_path / results.LEDGER).unlink()
+  os.mkfifo(tmp_path / results.LEDGER)
+  with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
+    results.times_evaluated(tmp_path, "test", "x")
+  with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
+    results.note_evaluation(tmp_path, "test", (0,), "x", "train")
 
 
 @pytest.mark.parametrize(
@@ -120,14 +117,6 @@ def test_the_log_names_odd_pairs_questions_of_train_elsewhere_and_other_files(ca
     "made: 1 question texts of test stand in train, too, so that figures on test say less of new questions",
     "made: the files of train in here have the official counts, but not the SHA-256 of the official files",
   ]
-
-
-def test_a_ledger_that_is_a_pipe_is_not_opened(tmp_path):
-  os.mkfifo(tmp_path / results.LEDGER)
-  with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
-    results.times_evaluated(tmp_path, "test", "x")
-  with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
-    results.note_evaluation(tmp_path, "test", (0,), "x", "train")
 
 
 def test_the_files_that_are_told_are_there(tmp_path):
