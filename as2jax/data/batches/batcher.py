@@ -3,9 +3,9 @@
 import array
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -32,62 +32,86 @@ class Steps(Sequence[Step]):
 
   def __init__(self, content: Iterable[Shard], shards: int, accumulate: int):
     self._shards, self._accumulate = shards, accumulate
-    self._per_step = shards * accumulate
-    columns = {name: array.array("i") for name in ("examples", "units", "row", "start")}
+    examples, units, row, start = (array.array("i") for _ in range(4))
     rows, example_ends, unit_ends = array.array("i"), array.array("q", [0]), array.array("q", [0])
     for shard in content:
-      for name, column in columns.items():
-        column.frombytes(getattr(shard, name).astype(np.int32, copy=False).tobytes())
+      for kept, values in zip(
+        (examples, units, row, start),
+        (shard.examples, shard.units, shard.row, shard.start),
+        strict=True,
+      ):
+        kept.frombytes(values.astype(np.int32, copy=False).tobytes())
       rows.append(shard.rows)
-      example_ends.append(len(columns["examples"]))
-      unit_ends.append(len(columns["units"]))
-    self._columns = {name: np.frombuffer(column, np.int32) for name, column in columns.items()}
-    self.rows = np.frombuffer(rows, np.int32)
-    self._example_ends = np.frombuffer(example_ends, np.int64)
-    self._unit_ends = np.frombuffer(unit_ends, np.int64)
+      example_ends.append(len(examples))
+      unit_ends.append(len(units))
+    self._examples, self._units, self._row, self._start, self.rows = (
+      np.frombuffer(kept, np.int32) for kept in (examples, units, row, start, rows)
+    )
+    self._example_ends, self._unit_ends = (
+      np.frombuffer(ends, np.int64) for ends in (example_ends, unit_ends)
+    )
+
+  @property
+  def count(self) -> int:
+    """Return number of shards with content."""
+    return len(self.rows)
+
+  @property
+  def per_step(self) -> int:
+    """Shards a step."""
+    return self._shards * self._accumulate
 
   def __len__(self) -> int:
-    return -(-len(self.rows) // self._per_step)
+    return -(-self.count // self.per_step)
 
-  def __getitem__(self, index):
-    """Return one step."""
-    if not -len(self) <= index < len(self):
-      raise IndexError(f"step {index} of {len(self)}")
-    number, step = index % len(self) * self._per_step, []
-    for first in range(number, number + self._per_step, self._shards):
-      step.append(tuple(self._shard(first + i) for i in range(self._shards)))
-    return tuple(step)
-
-  def _shard(self, number: int) -> Shard | None:
+  def shard(self, number: int) -> Shard | None:
     """Return a shard by its number in the epoch; None beyond the last."""
-    if number >= len(self.rows):
+    if number >= self.count:
       return None
     examples = slice(*self._example_ends[number : number + 2])
     units = slice(*self._unit_ends[number : number + 2])
-    columns = self._columns
     return Shard(
-      columns["examples"][examples],
-      columns["units"][units],
-      columns["row"][units],
-      columns["start"][units],
+      self._examples[examples],
+      self._units[units],
+      self._row[units],
+      self._start[units],
       int(self.rows[number]),
     )
 
+  @overload
+  def __getitem__(self, index: int) -> Step: ...
+  @overload
+  def __getitem__(self, index: slice) -> Sequence[Step]: ...
+  def __getitem__(self, index):
+    """Return one step, or several as a list."""
+    if isinstance(index, slice):
+      return [self[i] for i in range(*index.indices(len(self)))]
+    if not -len(self) <= index < len(self):
+      raise IndexError(f"step {index} of {len(self)}")
+    first = index % len(self) * self.per_step
+    return tuple(
+      tuple(self.shard(first + micro * self._shards + s) for s in range(self._shards))
+      for micro in range(self._accumulate)
+    )
+
+  def __iter__(self) -> Iterator[Step]:
+    return (self[i] for i in range(len(self)))
+
   def by_step(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
-    """Values `[shards]` of the epoch's shards, combined over each step: `[steps]`."""
-    if not len(self.rows):
+    """Values `[count]` of the shards, combined over each step: `[steps]`."""
+    if not self.count:
       return np.zeros(0, values.dtype)
-    return combine.reduceat(values, np.arange(0, len(self.rows), self._per_step))
+    return combine.reduceat(values, np.arange(0, self.count, self.per_step))
 
   def examples_of_shards(self) -> np.ndarray:
-    """Return the number of examples of each shard, `[shards]`."""
+    """Return number of examples of each shard, `[count]`."""
     return np.diff(self._example_ends)
 
   def of_units(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
-    """Values `[units]` of the table, combined over the units of each shard: `[shards]`."""
-    if not len(self.rows):
+    """Values `[units]` of the table, combined over the units of each shard: `[count]`."""
+    if not self.count:
       return np.zeros(0, values.dtype)
-    return combine.reduceat(values[self._columns["units"]], self._unit_ends[:-1])
+    return combine.reduceat(values[self._units], self._unit_ends[:-1])
 
 
 TRIAL = 2**16  # shards that decide how many rows `paper` batches have
@@ -165,12 +189,12 @@ class Batcher:
     return Plan(steps, np.asarray(rows), lengths, seen)
 
   def padding(self, plan: Plan) -> float:
-    """Return the share of the epoch's token positions that hold padding."""
+    """Share of the epoch's token positions that hold padding."""
     real, total = self._positions(plan)
     return 1 - int(real.sum()) / max(int(total.sum()), 1)
 
   def padding_by_step(self, plan: Plan) -> np.ndarray:
-    """Return the share of padding of each step, float64 `[steps]`."""
+    """Return the same of each step, float64 `[steps]`."""
     real, total = self._positions(plan)
     return 1 - real / np.maximum(total, 1)
 
@@ -352,17 +376,10 @@ def fit_batcher(
       raise InputError(f"{name} = {value} does not divide into batch.shards = {shards}")
   lengths = np.asarray(units.lengths, np.int64)
   row_lengths = tuple(sorted(row_lengths))
-  if lengths.max(initial=0) > row_lengths[-1]:
-    raise InputError(
-      f"a unit has {lengths.max()} tokens, but batch.row_lengths end at {row_lengths[-1]}: raise it "
-      "or lower data.max_length"
-    )
+  _check_fit(lengths, row_lengths[-1])
   per_shard, width = examples_per_batch // shards, examples.members.shape[1]
   if rows:
-    room = rows // shards
-    if packed:  # slots for two fifths more units than fit at their mean length
-      mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-      room = int(1.4 * rows // shards * row_lengths[-1] / mean) + 8
+    room = rows // shards if not packed else _room(lengths, rows, shards, row_lengths[-1])
     unit_slots = unit_slots or max(min(room, per_shard * width), 1)
     limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed, rows_key)
     ladder: tuple[int, ...] = (rows // shards,)
@@ -382,6 +399,21 @@ def fit_batcher(
     word_slots,
     inputs,
   )
+
+
+def _room(lengths: np.ndarray, rows: int, shards: int, row_length: int) -> int:
+  """Units for which a packed shard has slots: two fifths more than fit at their mean length."""
+  mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+  return int(1.4 * rows // shards * row_length / mean) + 8
+
+
+def _check_fit(lengths: np.ndarray, longest: int) -> None:
+  """Refuses a unit that is longer than the longest row."""
+  if len(lengths) and int(lengths.max()) > longest:
+    raise InputError(
+      f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at {longest}: raise it or "
+      "lower data.max_length"
+    )
 
 
 def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, buckets):

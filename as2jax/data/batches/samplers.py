@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -46,6 +45,37 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
   return row, start, used
 
 
+def pack_alike(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Say what `pack` gives for each of several sets of equally many units, all sets at once.
+
+  Args:
+    lengths: tokens of each unit of each set, `[sets, n]`, each between 1 and `row_length`.
+    row_length: tokens a row holds.
+
+  Returns:
+    The row of each unit `[sets, n]`, its first position there `[sets, n]`, and the rows of each set.
+
+  """
+  sets, n = lengths.shape
+  row, start = np.zeros((sets, n), np.int32), np.zeros((sets, n), np.int32)
+  order = np.argsort(-lengths, axis=1, kind="stable")
+  needs = np.take_along_axis(lengths, order, 1)
+  # Two rows hold more than one can, so that no more are opened than this.
+  rows = 2 * int(lengths.sum(axis=1).max(initial=0)) // row_length + 2
+  # The least key among the rows with room is that of the least room, of these that of the row which
+  # was used last, of rows that are not open that of the first; it says which row that is.
+  room, every = rows * (n + 2), np.arange(sets)
+  keys = np.broadcast_to(row_length * room + np.arange(rows)[:, None], (rows, sets)).copy()
+  for turn in range(n):
+    need = needs[:, turn]
+    key = np.where(keys >= (need - 1) * room + rows, keys, (row_length + 1) * room).min(axis=0)
+    chosen, free = key % rows, -(-(key // rows * rows) // room)
+    keys[chosen, every] = (free - need) * room - (turn + 1) * rows + chosen
+    row[every, order[:, turn]] = chosen
+    start[every, order[:, turn]] = row_length - free
+  return row, start, row.max(axis=1, initial=-1) + 1
+
+
 def one_a_row(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, int]:
   """Return the unpacked case of `pack`: every unit has a row of its own."""
   if len(lengths) and int(np.max(lengths)) > row_length:
@@ -54,6 +84,7 @@ def one_a_row(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndar
 
 
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
+AHEAD = 256  # shards packed at once, at most
 WHOLE_QUESTIONS = ("grouped", "shared")  # samplers that keep a question's examples together
 TRAINING = ("paper", *WHOLE_QUESTIONS)  # those of batches to train on
 
@@ -94,8 +125,9 @@ def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) ->
   edges = np.flatnonzero(np.diff(table.question)) + 1
   blocks = []
   for examples in np.split(np.arange(len(table)), edges):
-    units = _distinct(table.members[examples])
-    if len(examples) <= limits.examples and _place(units, lengths, limits) is not None:
+    units = np.unique(table.members[examples])
+    units = units[units >= 0]
+    if len(examples) <= limits.examples and _fits(lengths[units], limits):
       blocks.append(examples)
     else:
       blocks += _cut(examples, table, lengths, limits)
@@ -130,94 +162,80 @@ def beside_those_who_share(
   return np.lexsort((rng.permutation(len(blocks)), rng.permutation(len(blocks))[file]))
 
 
-def _cut(
-  examples: np.ndarray, table: ExampleTable, lengths: np.ndarray, limits: Limits
-) -> list[np.ndarray]:
+def _cut(examples, table, lengths, limits) -> list[np.ndarray]:
   """Cuts a run of examples greedily wherever the next one would not fit any more."""
+  blocks, current, units = [], [], {}
   # Half of the tokens of a shard: two tiles of large questions then share one.
-  room = max(limits.rows * limits.row_length // 2, limits.row_length)
-  tile, tiles = _OpenShard(lengths, room, limits), []
-  for example in examples.tolist():
-    alone, units = np.asarray([example]), _distinct(table.members[example])
-    if not tile.try_add(example, alone, units):
-      if tile.blocks:
-        tiles.append(tile.content())
-      tile = _OpenShard(lengths, room, limits)
-      tile.add(example, alone, units)
-  return [*tiles, tile.content()]
+  budget = max(limits.rows * limits.row_length // 2, limits.row_length)
+  tokens = 0
+  for e in examples.tolist():
+    new = {int(u) for u in table.members[e] if u >= 0 and int(u) not in units}
+    cost = sum(int(lengths[u]) for u in new)
+    if current and (
+      len(current) >= limits.examples
+      or tokens + cost > budget
+      or len(units) + len(new) > limits.units
+    ):
+      blocks.append(np.asarray(current))
+      current, units, tokens = [], {}, 0
+      new = {int(u) for u in table.members[e] if u >= 0}
+      cost = sum(int(lengths[u]) for u in new)
+    current.append(e)
+    units.update(dict.fromkeys(new))
+    tokens += cost
+  blocks.append(np.asarray(current))
+  return blocks
 
 
-def _distinct(members: np.ndarray) -> list[int]:
-  """Return the distinct units of some examples, in order of first sight."""
-  return [unit for unit in dict.fromkeys(members.ravel().tolist()) if unit >= 0]
+def _place(lengths: np.ndarray, limits: Limits):
+  return (pack if limits.packed else one_a_row)(lengths, limits.row_length)
 
 
-def _place(
-  units: Sequence[int], lengths: np.ndarray, limits: Limits
-) -> tuple[np.ndarray, np.ndarray, int] | None:
-  """Return what `pack` or `one_a_row` gives for some units; None where a shard cannot hold them."""
-  tokens = lengths[np.asarray(units, np.int32)]
-  if len(units) > limits.units or int(tokens.sum()) > limits.rows * limits.row_length:
-    return None
-  row, start, rows = (pack if limits.packed else one_a_row)(tokens, limits.row_length)
-  return None if rows > limits.rows else (row, start, rows)
-
-
-def _shard(
-  examples: np.ndarray, units: Sequence[int], lengths: np.ndarray, limits: Limits
-) -> Shard | None:
-  """Return the shard of just these examples and their units; None where it cannot hold them."""
-  placed = _place(units, lengths, limits)
-  return None if placed is None else Shard(examples, np.asarray(units, np.int32), *placed)
+def _fits(lengths: np.ndarray, limits: Limits) -> bool:
+  if len(lengths) > limits.units or int(lengths.sum()) > limits.rows * limits.row_length:
+    return False
+  return _place(lengths, limits)[2] <= limits.rows
 
 
 class _OpenShard:
-  """A shard that is being filled with blocks of examples.
+  """A shard that is being filled."""
 
-  Args:
-    cost: of each unit of the table.
-    room: the most that the units of the shard may cost together.
-    limits: of its examples and units.
-
-  """
-
-  def __init__(self, cost: np.ndarray, room: int, limits: Limits):
-    self.cost, self.room, self.limits = cost, room, limits
-    self.blocks: list[tuple[int, np.ndarray, list[int]]] = []  # number, examples, their new units
+  def __init__(self, lengths: np.ndarray, limits: Limits):
+    self.lengths, self.limits = lengths, limits
+    self.blocks: list[tuple[np.ndarray, list[int]]] = []
     self.units: dict[int, None] = {}
-    self.examples = 0
+    self.tokens = self.examples = 0
 
-  def try_add(self, number: int, examples: np.ndarray, units: Sequence[int]) -> bool:
-    """Adds a block where there is room; tells whether there was."""
-    new = [unit for unit in units if unit not in self.units]
-    if (
-      self.examples + len(examples) > self.limits.examples
-      or len(self.units) + len(new) > self.limits.units
-      or sum(int(self.cost[unit]) for unit in new) > self.room
-    ):
+  def try_add(self, examples: np.ndarray, units: Sequence[int]) -> bool:
+    new = [u for u in units if u not in self.units]
+    cost = sum(int(self.lengths[u]) for u in new)
+    limits = self.limits
+    if self.examples + len(examples) > limits.examples or len(self.units) + len(new) > limits.units:
       return False
-    self.add(number, examples, new)
+    capacity = limits.rows if not limits.packed else limits.rows * limits.row_length
+    if (len(self.units) + len(new) if not limits.packed else self.tokens + cost) > capacity:
+      return False
+    self.blocks.append((examples, new))
+    self.units.update(dict.fromkeys(new))
+    self.tokens += cost
+    self.examples += len(examples)
     return True
 
-  def add(self, number: int, examples: np.ndarray, new: list[int]) -> None:
-    """Adds a block, whatever room there is, with the units that are not there yet."""
-    self.blocks.append((number, examples, new))
-    self.units.update(dict.fromkeys(new))
-    self.room -= sum(int(self.cost[unit]) for unit in new)
-    self.examples += len(examples)
-
-  def drop_last(self) -> int:
-    """Takes the block out that was added last; returns its number."""
-    number, examples, new = self.blocks.pop()
-    for unit in new:
-      del self.units[unit]
-      self.room += int(self.cost[unit])
+  def drop_last(self) -> np.ndarray:
+    examples, new = self.blocks.pop()
+    for u in new:
+      del self.units[u]
+    self.tokens -= sum(int(self.lengths[u]) for u in new)
     self.examples -= len(examples)
-    return number
+    return examples
 
-  def content(self) -> np.ndarray:
-    """Return the numbers of its examples."""
-    return np.concatenate([examples for _, examples, _ in self.blocks])
+  def close(self) -> Shard | None:
+    """Return the finished shard, or None where its units do not pack into its rows."""
+    units = np.fromiter(self.units, np.int32, len(self.units))
+    row, start, rows = _place(self.lengths[units], self.limits)
+    if rows > self.limits.rows:
+      return None
+    return Shard(np.concatenate([e for e, _ in self.blocks]), units, row, start, rows)
 
 
 def fill(
@@ -231,44 +249,40 @@ def fill(
 
   A block that does not fit waits, at most `WINDOW` of them at a time, for the next shard: so a
   shard never exceeds its limits, and no shape beyond the planned ones is ever needed.
-
-  Raises:
-    InputError: a block that no shard can hold.
-
   """
   members = table.members
-  cost, room = lengths, limits.rows * limits.row_length
-  if not limits.packed:
-    cost, room = np.ones_like(lengths), limits.rows
-  rest = iter(order)
-  pending: collections.deque[int] = collections.deque()  # what waits, before the rest
-  while True:
-    if not pending:
-      pending.extend(itertools.islice(rest, limits.examples))
-      if not pending:
-        return
-      if isinstance(blocks, np.ndarray):  # one example each: all at once, where all fit
-        chosen = blocks[list(pending), 0]
-        whole = _shard(chosen, _distinct(members[chosen]), lengths, limits)
-        if whole is not None:
-          pending.clear()
-          yield whole
-          continue
-    shard, waiting = _OpenShard(cost, room, limits), []
+  single = isinstance(blocks, np.ndarray)  # blocks of one example each, `[examples, 1]`
+  pending: collections.deque[int] = collections.deque()  # what waits, before the rest of `order`
+  at, ahead = 0, 1
+  while pending or at < len(order):
+    if single and not pending:
+      chosen = blocks[order[at : at + ahead * limits.examples], 0]
+      if whole := _several(chosen, members, lengths, limits):
+        at, ahead = at + sum(len(s.examples) for s in whole), min(4 * ahead, AHEAD)
+        yield from whole
+        continue
+      ahead = 1
+    shard, waiting = _OpenShard(lengths, limits), []
+    taken: list[int] = []
     while len(waiting) < WINDOW and shard.examples < limits.examples:
-      pending.extend(itertools.islice(rest, 1 - min(len(pending), 1)))
-      if not pending:
+      if pending:
+        b = pending.popleft()
+      elif at < len(order):
+        b, at = int(order[at]), at + 1
+      else:
         break
-      number = pending.popleft()
-      if not shard.try_add(number, blocks[number], _distinct(members[blocks[number]])):
-        waiting.append(number)
-    done = None
+      units = [u for u in dict.fromkeys(members[blocks[b]].ravel().tolist()) if u >= 0]
+      if shard.try_add(blocks[b], units):
+        taken.append(b)
+      else:
+        waiting.append(b)
+    done = shard.close() if taken else None
     while done is None:
-      if not shard.blocks:
-        raise _too_large(blocks[waiting[0]], members, lengths, limits)
-      done = _shard(shard.content(), list(shard.units), lengths, limits)
-      if done is None:
-        waiting.insert(0, shard.drop_last())
+      if len(taken) <= 1:
+        raise _too_large(blocks[taken[0] if taken else waiting[0]], members, lengths, limits)
+      shard.drop_last()
+      waiting.insert(0, taken.pop())
+      done = shard.close()
     pending.extendleft(reversed(waiting))
     yield done
 
@@ -276,7 +290,7 @@ def fill(
 def _too_large(
   block: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
 ) -> InputError:
-  units = _distinct(members[block])
+  units = [u for u in dict.fromkeys(members[block].ravel().tolist()) if u >= 0]
   tokens = int(lengths[units].sum())
   return InputError(
     f"{limits.rows_key}: {len(block)} examples that belong together have {len(units)} texts of "
@@ -284,6 +298,47 @@ def _too_large(
     f"{limits.row_length} tokens, {limits.units} texts and {limits.examples} examples: raise "
     f"{limits.rows_key}, or lower batch.shards or data.max_length"
   )
+
+
+def _several(
+  examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
+) -> list[Shard]:
+  """Return the full shards that these examples fill in their order, up to the first that does not fit."""
+  count = len(examples) // limits.examples
+  if count < 2 or members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
+    whole = _at_once(examples[: limits.examples], members, lengths, limits)
+    return [whole] if whole else []
+  parts = examples[: count * limits.examples].reshape(count, limits.examples)
+  units = members[parts, 0].astype(np.int32, copy=False)
+  its = lengths[units]
+  twice = (np.diff(np.sort(units, axis=1), axis=1) == 0).any(axis=1)
+  fine = (its.sum(axis=1) <= limits.rows * limits.row_length) & ~twice
+  count = int(np.logical_and.accumulate(fine).sum())
+  if not count:  # a unit may be there twice
+    whole = _at_once(parts[0], members, lengths, limits)
+    return [whole] if whole else []
+  row, start, rows = pack_alike(its[:count], limits.row_length)
+  count = int(np.logical_and.accumulate(rows <= limits.rows).sum())
+  return [Shard(parts[i], units[i], row[i], start[i], int(rows[i])) for i in range(count)]
+
+
+def _at_once(
+  examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
+) -> Shard | None:
+  """Return the shard of just these examples where all of them fit, which `fill` would fill one by one."""
+  units = np.fromiter(dict.fromkeys(members[examples].ravel().tolist()), np.int32)
+  if members.shape[1] > 1:
+    units = units[units >= 0]
+  its = lengths[units]
+  full = (
+    int(its.sum()) > limits.rows * limits.row_length
+    if limits.packed
+    else (len(units) > limits.rows)
+  )
+  if full or len(units) > limits.units:
+    return None
+  row, start, rows = _place(its, limits)
+  return Shard(examples, units, row, start, rows) if rows <= limits.rows else None
 
 
 @dataclasses.dataclass(frozen=True)
