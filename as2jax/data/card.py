@@ -12,7 +12,7 @@ from etils import epath
 from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
 from as2jax.data.dataset import SPECS, Dataset
-from as2jax.data.source import Spec, lacking, located
+from as2jax.data.source import lacking, located
 from as2jax.data.statistics import QUANTILES, gathered
 from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
@@ -55,8 +55,26 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
   statistics, overlap = dataset.statistics, dataset.overlap
   if statistics is None or overlap is None:
     statistics, overlap = gathered(dataset.splits)
-  splits = {name: _split(of_split, dataset, name, spec) for name, of_split in statistics.items()}
-  verdict = _worst(of_split["verdict"] for of_split in splits.values())
+  splits = {}
+  for name, of_split in statistics.items():
+    verdicts, stated = {}, {}
+    filters = dict(of_split["question_filters"])
+    for question_filter, numbers in (spec.published.get(name, {}) if spec else {}).items():
+      counts = type(numbers)(**filters[question_filter])
+      verdicts[question_filter] = spec.verdict(name, question_filter, counts)
+      stated[question_filter] = numbers.asdict()
+    if "pool" not in filters:
+      filters["clean"] = filters[dataset.clean]
+    splits[name] = {
+      **of_split,
+      "question_filters": filters,
+      "published": stated,
+      "verdicts": verdicts,
+      **_verdict(verdicts.values()),
+      "fingerprint": dataset.fingerprints[name],
+      "content": dataset.contents.get(name, "unknown"),
+    }
+  verdict = _verdict(of_split["verdict"] for of_split in splits.values())
   return {
     "name": dataset.name,
     "source": dataset.source,
@@ -65,69 +83,49 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
     "splits": splits,
     "missing": {split: list(names) for split, names in dataset.missing.items()},
     "overlap": dict(overlap),
-    "verdict": verdict,
-    "matches": verdict == "match" if verdict else None,
-    "why": spec.why if spec and verdict == "documented" else "",
+    **verdict,
+    "why": spec.why if spec and verdict["verdict"] == "documented" else "",
     "note": spec.note if spec else "",
   }
 
 
-def _split(
-  statistics: Mapping[str, Any], dataset: Dataset, name: str, spec: Spec | None
-) -> dict[str, Any]:
-  published, verdicts, stated = {}, {}, {}
-  if spec:
-    published = spec.published.get(name, {})
-  filters = dict(statistics["question_filters"])
-  for question_filter, numbers in published.items():
-    counts = type(numbers)(**filters[question_filter])
-    verdicts[question_filter] = spec.verdict(name, question_filter, counts)
-    stated[question_filter] = numbers.asdict()
-  if "pool" not in filters:
-    filters["clean"] = filters[dataset.clean]
-  verdict = _worst(verdicts.values())
-  return {
-    **statistics,
-    "question_filters": filters,
-    "published": stated,
-    "verdicts": verdicts,
-    "verdict": verdict,
-    "matches": verdict == "match" if verdict else None,
-    "fingerprint": dataset.fingerprints[name],
-    "content": dataset.contents.get(name, "unknown"),
-  }
-
-
-def _worst(verdicts: Iterable[str]) -> str:
-  present = set(verdicts)
-  return next((verdict for verdict in VERDICTS if verdict in present), "")
+def _verdict(verdicts: Iterable[str]) -> dict[str, Any]:
+  """Return the worst verdict, and whether it is a match (None where nothing is published)."""
+  worst = min(verdicts, key=list(VERDICTS).index, default="")
+  return {"verdict": worst, "matches": worst == "match" if worst else None}
 
 
 def text_of(card: Mapping) -> str:
   """Format the statistics of `data_card` for a terminal."""
-  rows = [("split", "positive", "duplicates", "quantiles", *(f"{q:g}" for q in QUANTILES))]
-  for split, its in card["splits"].items():
-    share = "" if its["positive_share"] is None else f"{its['positive_share']:.2%}"
-    first = (split, share, its["duplicate_pairs"])
+  rows: list[tuple] = [
+    ("split", "positive", "duplicates", "quantiles", *map("{:g}".format, QUANTILES))
+  ]
+  prints: list[str] = []
+  contents: dict[str, list[str]] = {}
+  for split, numbers in card["splits"].items():
+    share = numbers["positive_share"]
+    first = (split, "" if share is None else f"{share:.2%}", numbers["duplicate_pairs"])
     for name in LENGTHS:
-      if name in its:
-        values = [f"{value:g}" for value in its[name].values()]
-        rows.append((*first, name.replace("_", " "), *values))
+      if name in numbers:
+        rows.append((*first, name.replace("_", " "), *map("{:g}".format, numbers[name].values())))
         first = ("", "", "")
+    prints.append(f"fingerprint {split} {numbers['fingerprint']}")
+    contents.setdefault(numbers["content"], []).append(split)
   text = [f"{card['name']} from {card['source']}", "", count_table(card), "", _aligned(rows)]
-  if shared := [f"{pair} {number}" for pair, number in card["overlap"].items()]:
+  if card["overlap"]:
+    shared = [f"{pair} {number}" for pair, number in card["overlap"].items()]
     text += ["", f"questions in two splits: {', '.join(shared)}"]
-  text += contradictions(card)
-  text += [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
-  for split, its in card["splits"].items():
-    text.append(f"fingerprint {split} {its['fingerprint']}")
-  for content, meaning in CONTENTS.items():
-    if splits := [name for name, its in card["splits"].items() if its["content"] == content]:
-      text.append(f"content of {', '.join(splits)}: {meaning}")
+  text += [*contradictions(card), *_missing(card), *prints]
+  for content, splits in contents.items():
+    text.append(f"content of {', '.join(splits)}: {CONTENTS[content]}")
   if card.get("note"):
     text.append(f"note: {card['note']}")
   text.append(SAID[card["verdict"]] + card["why"])
   return "\n".join(text)
+
+
+def _missing(card: Mapping) -> list[str]:
+  return [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
 
 
 def contradictions(card: Mapping) -> list[str]:
@@ -230,8 +228,8 @@ def check_files(
   for split, own in read.items():
     problems = dataclasses.asdict(own.problems)
     del problems["place"]
-    card["splits"][split] |= {"rows": {"read": problems.pop("rows"), **problems}}
-    card["splits"][split] |= {"labelled": own.labelled}
+    problems["read"] = problems.pop("rows")
+    card["splits"][split] |= {"rows": problems, "labelled": own.labelled}
     empty = empty or bool(own.problems.empty and not drop)
     if str(own.problems):
       told.append(f"{split}: {own.problems}")
@@ -285,18 +283,23 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
         absent[name] = lacking(spec, root, downloads / name)
     except InputError as error:
       wrong.append(f"{name}: {error}")
-  differ = [name for name, card in cards.items() if card["verdict"] == "differs"]
   if as_json:
     print(json.dumps({"found": cards, "absent": absent}))
   else:
     for name, card in cards.items():
       said = VERDICTS[card["verdict"]] or "none published"
-      print(f"{name}: {said} ({card['source']})\n{count_table(card)}\n{card['why']}")
-      for split, files in card["missing"].items():
-        print(f"no {', '.join(files)} ({split})")
-    print(f"{len(cards)} checked" + (f", counts differ: {', '.join(differ)}" if differ else ""))
+      lines = [
+        f"{name}: {said} ({card['source']})",
+        count_table(card),
+        card["why"],
+        *_missing(card),
+      ]
+      print("\n".join(lines))
+    print(f"{len(cards)} checked")
     for name, missing in absent.items():
       print(f"absent: {name} (no {', '.join(missing)})")
   for message in wrong:
     print(message, file=sys.stderr)
-  return 2 if wrong else int(bool(differ))
+  if wrong:
+    return 2
+  return int(any(card["verdict"] == "differs" for card in cards.values()))

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from etils import epath
@@ -18,15 +18,14 @@ LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 GZIP = b"\x1f\x8b"
-ARCHIVES = (  # place in the file, mark, name
-  (0, b"PK\x03\x04", "zip"),
-  (4, b"1AY&SY", "bzip2"),
-  (0, b"\xfd7zXZ\x00", "xz"),
-  (0, b"7z\xbc\xaf\x27\x1c", "7z"),
-  (257, b"ustar", "tar"),
-)
-SPREADSHEETS = (".xlsx", ".xlsm", ".ods")  # zip archives
-OLD_SPREADSHEET = b"\xd0\xcf\x11\xe0"  # how an .xls begins
+PACKED = {  # how a file begins -> what it is
+  b"PK\x03\x04": "a zip archive or a spreadsheet",
+  b"\xd0\xcf\x11\xe0": "a spreadsheet",
+  b"BZh": "a bzip2 file",
+  b"\xfd7zXZ\x00": "an xz file",
+  b"7z\xbc\xaf": "a 7z archive",
+}
+TAR = slice(257, 262)  # where a tar archive is marked
 # What would break a line of a run file, or has no UTF-8.
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
 ID = "an id is not empty and has no white space, NUL or byte-order mark"
@@ -72,19 +71,16 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
     file.seek(0)
     try:
       start = stream.read(512)
-    except UNPACKING as error:
-      raise InputError(f"{path}:1: {_damaged(error)}") from error
-    sheet = start.startswith(ARCHIVES[0][1]) and path.suffix.lower() in SPREADSHEETS
-    if sheet or start.startswith(OLD_SPREADSHEET):
-      raise InputError(f"{path}: this is a spreadsheet; save it as CSV (UTF-8) and give that file")
-    for place, mark, name in ARCHIVES:
-      if start[place:].startswith(mark):
-        raise InputError(f"{path}:1: this is a {name} archive; unpack it and give a file of it")
-    stream.seek(0)
-    try:
+      packed = [name for mark, name in PACKED.items() if start.startswith(mark)]
+      if start[TAR] == b"ustar":
+        packed = ["a tar archive"]
+      if packed:
+        how = "unpack it, or save it as CSV (UTF-8), and give that file"
+        raise InputError(f"{path}:1: this is {packed[0]}; {how}")
+      stream.seek(0)
       yield stream
     except UNPACKING as error:
-      raise InputError(f"{path}: {_damaged(error)}") from error
+      raise InputError(f"{path}:1: {_damaged(error)}") from error
 
 
 def _damaged(error: Exception) -> str:
@@ -231,23 +227,6 @@ def _object(pairs: Sequence[tuple[str, object]]) -> dict:
   return record
 
 
-def renamed(
-  record: Mapping[str, object], names: Sequence[str], aliases: Mapping[str, str], lines: Lines
-) -> dict:
-  """Resolve aliases in `record`; InputError unless every field is one of `names`, and once."""
-  result = {}
-  for field, value in record.items():
-    name = aliases.get(field, field)
-    if name not in names:
-      others = "".join(f" (and `{alias}` for `{its}`)" for alias, its in aliases.items())
-      known = f"known are {', '.join(names)}{others}"
-      raise lines.error(f"{quoted(field)} is not a known field; {known}")
-    if name in result:
-      raise lines.error(f"the field {name} is given twice (by `{field}`, too); keep one")
-    result[name] = value
-  return result
-
-
 def text_problem(name: str, value: object) -> str:
   """Say what is wrong with the text of a field, "" where nothing is; an id may be a number."""
   if value is None or (name in IDS and type(value) is int):
@@ -261,11 +240,3 @@ def text_problem(name: str, value: object) -> str:
   except UnicodeEncodeError as error:
     return f"the field {name} holds half a surrogate pair at position {error.start + 1}; remove it"
   return ""
-
-
-def text_field(name: str, record: Mapping[str, object], lines: Lines) -> str:
-  """Return the text of a field, "" where it is absent or null; an id may be a number."""
-  value = record.get(name)
-  if problem := text_problem(name, value):
-    raise lines.error(problem)
-  return "" if value is None else str(value)

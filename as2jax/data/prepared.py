@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import filelock
@@ -42,6 +42,8 @@ FEATURES = {
   "queries": QUESTION | {name: tfds.features.Sequence(kind) for name, kind in LISTS.items()},
 }
 
+RECORDS = {"questions": Question, "pool": Passage, "queries": Query}
+
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
@@ -67,7 +69,7 @@ class Prepared:
       with _quiet():
         examples = tfds.builder_from_directory(self.folder / table).as_data_source(split)
       for example in examples:
-        yield DECODE[table](example)
+        yield _decode(table, example)
     except (ValueError, RuntimeError, IndexError, TypeError, OSError) as error:
       raise InputError(
         f"{self.folder}: the prepared copy was changed while it was in use ({error}); run again, and "
@@ -183,7 +185,7 @@ def _write(
       for record in _shown(spec.records(table, split, paths), f"preparing {name} {split}"):
         statistics[split].take(record)
         count += 1
-        yield ENCODE[table](record)
+        yield _encode(table, record)
       if not count:
         names = ", ".join(map(str, paths))
         raise InputError(f"{names}: nothing to read for the split {split} of {name}")
@@ -199,57 +201,46 @@ def _shown(records: Any, what: str) -> Any:
   return track(records, what, console=Console(stderr=True), transient=True, disable=not terminal)
 
 
-def _bytes(values: list[str]) -> np.ndarray:
-  return np.array([value.encode() for value in values], object)
+def _encode(table: str, record: Any) -> dict:
+  """Return a record as TFDS stores it: texts as bytes, lists as arrays."""
+  example: dict[str, Any] = {}
+  for name, feature in FEATURES[table].items():
+    value = getattr(record, name)
+    if feature is TEXT:
+      example[name] = value.encode()
+    elif name == "candidates":
+      columns = {}
+      for field, kind in CANDIDATE.items():
+        columns[field] = _array([getattr(candidate, field) for candidate in value], kind)
+      example[name] = columns
+    else:
+      example[name] = _array(value, LISTS[name])
+  return example
 
 
-def _encoded_question(question: Question) -> dict:
-  columns = {}
-  for name, kind in CANDIDATE.items():
-    values = [getattr(candidate, name) for candidate in question.candidates]
-    columns[name] = _bytes(values) if kind is TEXT else np.array(values, np.int32)
-  return {"id": question.id.encode(), "text": question.text.encode(), "candidates": columns}
+def _array(values: Sequence[Any], kind: Any) -> np.ndarray:
+  if kind is TEXT:
+    return np.array(list(map(str.encode, values)), object)
+  return np.array(values, np.int32)
 
 
-def _encoded_passage(passage: Passage) -> dict:
-  return {name: getattr(passage, name).encode() for name in PASSAGE}
+def _decode(table: str, example: Mapping) -> Any:
+  """Return the record that `_encode` was given; fields are in the record's own order."""
+  values: list[Any] = []
+  for name, feature in FEATURES[table].items():
+    value = example[name]
+    if feature is TEXT:
+      values.append(value.decode())
+    elif name == "candidates":
+      columns = [_plain(value[field], kind) for field, kind in CANDIDATE.items()]
+      values.append(tuple(Candidate(*row) for row in zip(*columns, strict=True)))
+    else:
+      values.append(tuple(_plain(value, LISTS[name])))
+  return RECORDS[table](*values)
 
 
-def _encoded_query(query: Query) -> dict:
-  lists = {"answers": _bytes(list(query.answers)), "votes": np.array(query.votes, np.int32)}
-  return {"id": query.id.encode(), "text": query.text.encode(), **lists}
-
-
-def _decoded_question(example: Mapping) -> Question:
-  columns = []
-  for name, kind in CANDIDATE.items():  # in the order of `Candidate`
-    convert = bytes.decode if kind is TEXT else int
-    columns.append(map(convert, example["candidates"][name]))
-  candidates = tuple(Candidate(*values) for values in zip(*columns, strict=True))
-  return Question(example["id"].decode(), example["text"].decode(), candidates)
-
-
-def _decoded_passage(example: Mapping) -> Passage:
-  return Passage(*(example[name].decode() for name in PASSAGE))
-
-
-def _decoded_query(example: Mapping) -> Query:
-  answers = tuple(map(bytes.decode, example["answers"]))
-  return Query(
-    example["id"].decode(), example["text"].decode(), answers, tuple(map(int, example["votes"]))
-  )
-
-
-ENCODE: dict[str, Callable[[Any], dict]] = {
-  "questions": _encoded_question,
-  "pool": _encoded_passage,
-  "queries": _encoded_query,
-}
-DECODE: dict[str, Callable[[Mapping], Any]] = {
-  "questions": _decoded_question,
-  "pool": _decoded_passage,
-  "queries": _decoded_query,
-}
+def _plain(values: Iterable[Any], kind: Any) -> Iterator[Any]:
+  return map(bytes.decode if kind is TEXT else int, values)
 
 
 @contextlib.contextmanager

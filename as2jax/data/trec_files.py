@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.lines import BYTE_ORDER_MARK, is_id, unpacked
+from as2jax.data.lines import BYTE_ORDER_MARK, ID, decoded, is_id, unpacked
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -27,8 +27,8 @@ def write_run(
   """Write a TREC run: `question Q0 candidate rank score tag`, questions in the order given.
 
   Candidates are ranked by float32 score descending, ties by id descending, as trec_eval does;
-  scores have 9 significant digits, which give back the same float32. `InputError` for ids or a tag
-  that are empty or hold whitespace, for an id that occurs twice, for a NaN score.
+  scores have 9 significant digits, which give back the same float32. `InputError` for an id or a tag
+  that the format cannot hold, for an id that occurs twice, for a NaN score.
   """
   _check_ids(path, question_ids, candidate_ids, scores)
   _check_id(path, "tag", tag)
@@ -128,16 +128,14 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
       "with question, candidates, positives, separated by tabs"
     )
   rows: dict[str, list[float]] = {}
-  for number, fields in enumerate(lines, 2):
-    if len(fields) != len(header):
+  for number, (question, *fields) in enumerate(lines, 2):
+    if len(fields) != len(header) - 1 or question in rows:
       raise InputError(
-        f"{path}:{number}: {len(fields)} columns, but the header has {len(header)}: "
-        "the file may be cut off; write it again"
+        f"{path}:{number}: {len(fields) + 1} columns, but the header has {len(header)}, or question "
+        f"{question!r} occurs twice: write the file again"
       )
-    if fields[0] in rows:
-      raise InputError(f"{path}:{number}: question {fields[0]!r} occurs twice: keep one row")
-    rows[fields[0]] = [_number(path, number, text, float, "value") for text in fields[1:]]
-    if not all(map(math.isfinite, rows[fields[0]])):
+    rows[question] = [_number(path, number, text, float, "value") for text in fields]
+    if not all(map(math.isfinite, rows[question])):
       raise InputError(f"{path}:{number}: a value is not finite: {fields!r}")
   table = np.array(list(rows.values()), np.float64).reshape(len(rows), len(header) - 1)
   return list(rows), dict(zip(header[1:], table.T, strict=True))
@@ -150,36 +148,33 @@ def _check_ids(
   values: Sequence[Sequence],
 ) -> None:
   """Refuse ids that a file cannot carry, or that occur twice, and lists of other lengths."""
-  if not len(question_ids) == len(candidate_ids) == len(values):
+  sizes = [len(question_ids), len(candidate_ids), len(values)]
+  if len(set(sizes)) > 1:
     raise InputError(
-      f"{path}: {len(question_ids)} question ids, {len(candidate_ids)} lists of "
-      f"candidate ids, {len(values)} lists of values: give one each a question"
+      f"{path}: {sizes[0]} question ids, {sizes[1]} lists of candidate ids, {sizes[2]} lists of "
+      "values: give one each a question"
     )
   _check_unique(path, "question", question_ids)
-  for question, candidates, its in zip(question_ids, candidate_ids, values, strict=True):
-    if len(candidates) != len(its):
+  for question, candidates, numbers in zip(question_ids, candidate_ids, values, strict=True):
+    if len(candidates) != len(numbers):
       raise InputError(
         f"{path}: question {question!r} has {len(candidates)} candidate ids, but "
-        f"{len(its)} values: give one a candidate"
+        f"{len(numbers)} values: give one a candidate"
       )
     _check_unique(path, f"question {question!r}: candidate", candidates)
 
 
 def _check_unique(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
-  seen = set()
   for text in ids:
     _check_id(path, f"{what} id", text)
-    if text in seen:
-      raise InputError(f"{path}: {what} id {text!r} occurs twice: ids must differ")
-    seen.add(text)
+  if len(set(ids)) < len(ids):
+    twice = next(text for text in ids if ids.count(text) > 1)
+    raise InputError(f"{path}: {what} id {twice!r} occurs twice: ids must differ")
 
 
 def _check_id(path: epath.PathLike, what: str, text: str) -> None:
   if not is_id(text):
-    raise InputError(
-      f"{path}: {what} {text!r} is empty or holds whitespace (or no valid text), "
-      "which the format cannot carry: rename it"
-    )
+    raise InputError(f"{path}: {what} {text!r}: {ID}; rename it")
 
 
 def _number(path: epath.PathLike, number: int, text: str, kind: type, what: str) -> Any:
@@ -202,13 +197,11 @@ def _read(path: epath.PathLike, layout: str, place: int, kind: type) -> dict[str
         f"({layout}): {line.decode()[:80]!r}"
       )
     value = _number(path, number, fields[place], kind, names[place])
-    if value != value:
-      raise InputError(f"{path}:{number}: score {fields[place]!r} cannot be ranked: give a number")
     row = table.setdefault(fields[0], {})
-    if fields[2] in row:
+    if value != value or fields[2] in row:
       raise InputError(
-        f"{path}:{number}: candidate {fields[2]!r} of question {fields[0]!r} occurs "
-        "twice: keep one line"
+        f"{path}:{number}: candidate {fields[2]!r} of question {fields[0]!r} occurs twice, or its "
+        f"{names[place]} {fields[place]!r} cannot be ranked"
       )
     row[fields[2]] = value
   return table
@@ -220,12 +213,7 @@ def read_lines(path: epath.PathLike) -> list[bytes]:
     content = stream.read().removeprefix(BYTE_ORDER_MARK).rstrip()
   lines = []
   for number, line in enumerate(content.split(b"\n"), 1):
-    try:
-      line.decode()
-    except UnicodeDecodeError as e:
-      raise InputError(
-        f"{path}:{number}: not UTF-8 (byte {e.start + 1} of the line): convert the file to UTF-8"
-      ) from None
+    decoded(line, path, number)
     lines.append(line.removesuffix(b"\r"))
   return lines if content else []
 

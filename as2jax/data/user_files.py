@@ -144,15 +144,16 @@ def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
     for candidate in question.candidates:
       line += 1
       seen = labels[candidate.text]
-      again = candidate.label in seen
-      if seen:
-        (repeated if again else contradictory).append(line)
-      seen.add(candidate.label)
-      if not (again and drop):
+      if candidate.label in seen:
+        repeated.append(line)
+      elif seen:
+        contradictory.append(line)
+      if not (drop and candidate.label in seen):
         candidates.append(candidate)
         lines.append(line)
         document = candidate.id.rpartition("-")[0]
         others[question.id, candidate.id] = {"DocumentID": document}
+      seen.add(candidate.label)
     questions.append(dataclasses.replace(question, candidates=tuple(candidates)))
     numbers.append(tuple(lines))
   problems = Problems(line - 1, (), tuple(repeated), tuple(contradictory))
@@ -175,71 +176,60 @@ class _Reading:
   def __init__(self, table: Table, named: Mapping[str, str], labelled: bool | None):
     self.table, self.named, self.labelled = table, named, labelled
     self.optional = labelled is None  # labels are read where there are any
+    self.needed = (*REQUIRED, "label") if labelled else REQUIRED
     self.faults: list[tuple[int, str]] = []
     self.resolved: dict[tuple[str, ...], dict[str, str]] = {}  # columns -> {field: column}
-    self.unseen = set(named) if table.columns is None else set()  # fields that no record had
-    if table.columns is not None:
-      fields = self.fields(table.columns, 1)
-      for name in (*REQUIRED, *["label"] * bool(labelled)):
-        if name not in fields:
-          raise table.error(column_names.missing(name, table.columns))
+    self.unseen: set[str] = set()  # fields that were named and that no record had
+    self.given: set[str] | None = None  # which ids, and whether a label, the first row has
+    if table.columns is None:
+      self.unseen.update(named)
+      return
+    fields = self.fields(table.columns, 1)
+    for name in self.needed:
+      if name not in fields:
+        raise table.error(column_names.missing(name, table.columns))
 
   def own_file(self, drop: bool, lenient: bool) -> OwnFile:
     """Group the rows by question, and make the questions."""
-    table = self.table
     groups: dict[Any, list[_Row]] = {}
     texts: dict[Any, str] = {}
     labels: dict[Any, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     empty, repeated, contradictory = [], [], []
-    rows, earlier = 0, None
+    count = 0
     for number, key, record in self.records(groups, texts):
-      rows += 1
+      count += 1
       row = self.row(number, record)
       if row is None:
         empty.append(number)
         continue
-      earlier = earlier or row
-      self.check_alike(row, earlier)
       text = row.texts["question"]
       key = key or row.texts.get("question_id") or text
       group = groups.setdefault(key, [])
       if texts.setdefault(key, text) != text:
-        self.faults.append((number, self.two_texts(key, text, texts[key], group)))
+        what = f"question_id {quoted(key)} reads {quoted(text)} here and {quoted(texts[key])}"
+        where = self.table.place(group[0].number) if group else "an earlier line"
+        self.faults.append((number, f"{what} on {where}; give each question its own id"))
       seen = labels[key][row.texts["candidate"]]
-      if seen:
-        (repeated if row.label in seen else contradictory).append(number)
+      if row.label in seen:
+        repeated.append(number)
+      elif seen:
+        contradictory.append(number)
       if not (drop and row.label in seen):
         group.append(row)
       seen.add(row.label)
-    if rows - len(empty) and (absent := [name for name in self.named if name in self.unseen]):
-      column = quoted(self.named[absent[0]])
-      what = f"no row has a column {column}, which was named for {absent[0]}"
-      raise InputError(f"{table.source}: {what}; correct its name, or leave it out")
-    problems = Problems(rows, tuple(empty), tuple(repeated), tuple(contradictory), table.unit)
+    problems = Problems(count, tuple(empty), tuple(repeated), tuple(contradictory), self.table.unit)
     if empty and not drop and not lenient:
       what = f"{problems}; mend the file, or leave them out: --drop"
       self.faults.insert(0, (empty[0], what))
-    self.check_ids(groups)
-    table.refuse(self.faults)
-    if not groups:
-      what = "nothing is left" if rows else "nothing follows the header"
-      raise table.error(f"{what}; add one candidate a line")
+    self.check(groups, count, len(empty))
     questions, others, numbers = [], {}, []
     for place, (key, group) in enumerate(groups.items(), 1):
-      question = _question(group, place, key, texts[key])
+      question = _question(group, _id_of(group, place, key), texts[key])
       questions.append(question)
       numbers.append(tuple(row.number for row in group))
       for candidate, row in zip(question.candidates, group, strict=True):
         others[question.id, candidate.id] = row.others
     return OwnFile(tuple(questions), others, problems, bool(self.labelled), tuple(numbers))
-
-  def two_texts(self, key: str, text: str, earlier: str, group: Sequence[_Row]) -> str:
-    """Say that one question_id stands for two texts."""
-    there = self.table.place(group[0].number) if group else "an earlier line"
-    return (
-      f"question_id {quoted(key)} reads {quoted(text)} here and {quoted(earlier)} on {there}; give "
-      "each question its own id"
-    )
 
   def records(
     self, groups: dict[Any, list[_Row]], texts: dict[Any, str]
@@ -254,27 +244,24 @@ class _Reading:
         continue
       shared = {name: value for name, value in record.items() if name != "candidates"}
       fields = self.resolve(tuple(shared), number, ("question", "question_id"))
-      found = {field: shared[column] for field, column in fields.items()}
-      problems = [text_problem(field, value) for field, value in found.items()]
-      text, question_id = (found.get(field) for field in ("question", "question_id"))
-      question_id = "" if question_id is None else str(question_id)
-      if not any(problems) and not (text or "").strip():
-        problems.append("the field question is empty or missing; every line needs a question")
-      if question_id and self.labelled and not is_id(question_id):
-        problems.append(f"question_id is {quoted(question_id)}; {ID}")
-      if any(problems):
-        self.faults += [(number, problem) for problem in problems if problem]
+      before = len(self.faults)
+      found = self.texts(shared, fields, number)
+      text = found.get("question", "")
+      if len(self.faults) == before and not text.strip():
+        what = "the field question is empty or missing; every line needs a question"
+        self.faults.append((number, what))
+      if len(self.faults) > before:
         continue
-      key = (number, question_id)
+      key = (number, found.get("question_id", ""))
       groups[key], texts[key] = [], text
       for entry in record["candidates"]:
         if isinstance(entry, str):
           entry = {self.named.get("candidate", "candidate"): entry}
-        if not isinstance(entry, dict) or "candidates" in entry:
-          problem = f"a candidate is {quoted(str(entry))}; expected a text or an object"
-          self.faults.append((number, problem))
-          continue
-        yield number, key, {**shared, **entry}
+        if isinstance(entry, dict) and "candidates" not in entry:
+          yield number, key, {**shared, **entry}
+        else:
+          what = f"a candidate is {quoted(str(entry))}; expected a text or an object"
+          self.faults.append((number, what))
 
   def fields(self, columns: tuple[str, ...], number: int) -> dict[str, str]:
     """Find {field: column} of a row with these columns; log a column whose name is nearly a field's."""
@@ -290,74 +277,90 @@ class _Reading:
 
   def resolve(self, columns: tuple[str, ...], number: int, fields: Sequence[str]) -> dict[str, str]:
     """Find {field: column} of some fields; a JSON record may lack optional ones that were named."""
-    named = {field: self.named[field] for field in fields if field in self.named}
-    names = {field: column_names.NAMES[field] for field in fields}
-    if self.table.columns is None:
-      there = set(map(column_names.simple, columns))
-      needed = (*REQUIRED, *["label"] * bool(self.labelled))
-      for field in set(named).difference(needed):
-        if column_names.simple(named[field]) not in there:
-          del named[field], names[field]
+    there = set(map(column_names.simple, columns))
+    named, names = {}, {}
+    for field in fields:
+      column = self.named.get(field)
+      if column and self.table.columns is None and field not in self.needed:
+        if column_names.simple(column) not in there:
+          continue
+      names[field] = column_names.NAMES[field]
+      if column:
+        named[field] = column
     return column_names.resolve(columns, named, self.table, number, names)
+
+  def texts(
+    self, record: Mapping[str, Any], fields: Mapping[str, str], number: int
+  ) -> dict[str, str]:
+    """Read the text of each field but the label; what is wrong goes to `faults`."""
+    texts = {}
+    for field, column in fields.items():
+      if field == "label":
+        continue
+      value = record[column]
+      texts[field] = "" if value is None else str(value)
+      problem = text_problem(field, value)
+      if self.labelled and field in IDS and texts[field] and not is_id(texts[field]):
+        problem = problem or f"{field} is {quoted(texts[field])}; {ID}"  # which run files need
+      if problem:
+        self.faults.append((number, problem))
+    return texts
 
   def row(self, number: int, record: Mapping[str, Any]) -> _Row | None:
     """Read one candidate; None for a row without question or candidate. Faults go to `faults`."""
     if not record:
       return None
     fields = self.fields(tuple(record), number)
-    if absent := [name for name in REQUIRED if name not in fields]:
-      inside = [key for key, value in record.items() if isinstance(value, list)]
-      hint = f"; if {inside[0]} holds the records, make this list the whole file" if inside else ""
-      what = f"the field {absent[0]} is missing; every line needs a {absent[0]}{hint}"
-      raise self.table.error(what, number)
-    texts, problems = {}, []
-    for field, column in fields.items():
-      if field != "label":
-        value = record[column]
-        problems.append(text_problem(field, value))
-        texts[field] = "" if value is None else str(value)
-    if not any(problems) and not all(texts[name].strip() for name in REQUIRED):
+    for name in REQUIRED:
+      if name not in fields:
+        inside = [key for key, value in record.items() if isinstance(value, list)]
+        hint = (
+          f"; if {inside[0]} holds the records, make this list the whole file" if inside else ""
+        )
+        what = f"the field {name} is missing; every line needs a {name}{hint}"
+        raise self.table.error(what, number)
+    if self.labelled is None:
+      self.labelled = "label" in fields
+    before = len(self.faults)
+    texts = self.texts(record, fields, number)
+    if len(self.faults) == before and not all(texts[name].strip() for name in REQUIRED):
       return None
+    self.check_alike(number, fields, texts)
     label = UNKNOWN
-    problems.append(self.label_problem("label" in fields))
     if self.labelled:
       value = record.get(fields.get("label", "label"))
       label = WORDS.get(str(value).strip().lower(), UNKNOWN)
       if value is None or value == "":
-        problems.append("the field label is missing; every line needs a label, 0 or 1")
+        self.faults.append((number, "the field label is missing; every line needs a label, 0 or 1"))
       elif label == UNKNOWN:
         what = f"label is {quoted(str(value))}; expected 0 or 1, yes or no, true or false"
-        problems.append(what)
-      for name in IDS:  # run files have columns separated by white space
-        if texts.get(name) and not is_id(texts[name]):
-          problems.append(f"{name} is {quoted(texts[name])}; {ID}")
+        self.faults.append((number, what))
     read = {column for name, column in fields.items() if name != "label" or self.labelled}
     others = {name: value for name, value in record.items() if name not in read}
-    if _holds_half_a_pair(others):
-      problems.append("a column holds half a surrogate pair; remove it")
-    self.faults += [(number, problem) for problem in problems if problem]
+    for name, value in others.items():
+      if isinstance(value, str) and (problem := text_problem(name, value)):
+        self.faults.append((number, problem))
     return _Row(number, label, texts, others)
 
-  def label_problem(self, here: bool) -> str:
-    """Say that labels are on some lines only; "" where they are on all or on none so far."""
-    if self.labelled is None:
-      self.labelled = here
-    if not self.optional or self.labelled == here:
-      return ""
-    this, others = ("no label", "have one") if self.labelled else ("a label", "have none")
-    return f"this line has {this}, earlier ones {others}; give it on all lines or on none"
+  def check_alike(self, number: int, fields: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """Find an id, or a label, that this row has and the first one has not, or the other way round."""
+    given = {name for name in IDS if texts.get(name)}
+    if self.optional and "label" in fields:
+      given.add("label")
+    if self.given is None:
+      self.given = given
+    for name in sorted(given ^ self.given):
+      has = "has a" if name in given else "has no"
+      what = f"this line {has} {name}, unlike the first; give it on all lines or on none"
+      self.faults.append((number, what))
 
-  def check_alike(self, row: _Row, earlier: _Row) -> None:
-    """Find an id that this row has and the first one has not, or the other way round."""
-    for name in IDS:
-      if bool(row.texts.get(name)) != bool(earlier.texts.get(name)):
-        here, there = ("has", "has none") if row.texts.get(name) else ("has no", "has one")
-        place = f"{self.table.place(earlier.number)} {there}"
-        what = f"this line {here} {name}, {place}; give it on all lines or on none"
-        self.faults.append((row.number, what))
-
-  def check_ids(self, groups: Mapping[Any, Sequence[_Row]]) -> None:
-    """Find ids that two questions or two candidates have."""
+  def check(self, groups: Mapping[Any, Sequence[_Row]], count: int, empty: int) -> None:
+    """Refuse all faults at once, also ids that two questions or two candidates have."""
+    source = self.table.source
+    for name, column in self.named.items():
+      if name in self.unseen and count > empty:
+        what = f"no row has a column {quoted(column)}, which was named for {name}"
+        raise InputError(f"{source}: {what}; correct its name, or leave it out")
     first: dict[str, int] = {}
     for place, (key, group) in enumerate(groups.items(), 1):
       question_id = _id_of(group, place, key)
@@ -366,29 +369,23 @@ class _Reading:
         what = (
           f"question_id {quoted(question_id)} was already on {self.table.place(first[question_id])}"
         )
-        how = (
-          "give each question its own id (without one they are q1, q2 …), and hold it in one object"
-        )
-        self.faults.append((number, f"{what}; {how}, or in rows alone"))
+        how = "give each question its own id (without one they are q1, q2 …)"
+        self.faults.append((number, f"{what}; {how}, and hold it in one object or in rows alone"))
       first[question_id] = number
       taken: set[str] = set()
       for row in group:
-        candidate_id = row.texts.get("candidate_id")
-        if candidate_id and candidate_id in taken:
+        candidate_id = row.texts.get("candidate_id", "")
+        if candidate_id in taken:
           what = (
             f"candidate_id {quoted(candidate_id)} occurs twice in question {quoted(question_id)}"
           )
           self.faults.append((row.number, f"{what}; give each candidate its own id"))
-        taken.add(candidate_id or "")
-
-
-def _holds_half_a_pair(values: Mapping[str, Any]) -> bool:
-  """Tell whether a text in `values` holds half a surrogate pair, which no file can hold."""
-  try:
-    str(values).encode()
-  except UnicodeEncodeError:
-    return True
-  return False
+        if candidate_id:
+          taken.add(candidate_id)
+    self.table.refuse(self.faults)
+    if not groups:
+      what = "nothing is left" if count else "nothing follows the header"
+      raise self.table.error(f"{what}; add one candidate a line")
 
 
 def _id_of(rows: Sequence[_Row], place: int, key: Any) -> str:
@@ -396,26 +393,17 @@ def _id_of(rows: Sequence[_Row], place: int, key: Any) -> str:
   return given or f"q{place}"
 
 
-def _question(rows: Sequence[_Row], place: int, key: Any, text: str) -> Question:
-  question_id = _id_of(rows, place, key)
+def _question(rows: Sequence[_Row], question_id: str, text: str) -> Question:
   judged: dict[str, set[int]] = defaultdict(set)
   for row in rows:
     judged[row.texts["candidate"]].add(row.label)
   candidates = []
   for i, row in enumerate(rows):
     previous, after, title = (row.texts.get(name, "") for name in CONTEXT)
-    candidates.append(
-      Candidate(
-        row.texts.get("candidate_id") or f"{question_id}-{i}",
-        row.texts["candidate"],
-        row.label,
-        previous,
-        after,
-        label_of(judged, previous),
-        label_of(judged, after),
-        title,
-      )
-    )
+    around = label_of(judged, previous), label_of(judged, after)
+    candidate_id = row.texts.get("candidate_id") or f"{question_id}-{i}"
+    sentence = row.texts["candidate"]
+    candidates.append(Candidate(candidate_id, sentence, row.label, previous, after, *around, title))
   return Question(question_id, text, tuple(candidates))
 
 

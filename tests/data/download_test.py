@@ -10,7 +10,6 @@ import random
 import socket
 import tarfile
 import threading
-import time
 import zipfile
 
 import pytest
@@ -90,16 +89,11 @@ def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
   assert not list((tmp_path / "downloads").iterdir())
 
 
-def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
+def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
   monkeypatch.setattr(download, "SILENCE", 0.2)
   with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
     with pytest.raises(InputError, match="the download failed"):
       files_of(tmp_path, url=f"http://127.0.0.1:{server.getsockname()[1]}/archive")
-  monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: time.sleep(20))
-  start = time.monotonic()
-  with pytest.raises(InputError, match="no answer within 0.2 seconds"):
-    files_of(tmp_path, url="http://127.0.0.1/archive")
-  assert time.monotonic() - start < 5
 
 
 def test_files_that_are_published_one_by_one(tmp_path, serve):
@@ -111,22 +105,6 @@ def test_files_that_are_published_one_by_one(tmp_path, serve):
   assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
   assert here.files["train"][1].read_bytes() == b"content"
   assert files_of(tmp_path, addresses=addresses, download=False) == here
-
-
-class Slow(io.RawIOBase):
-  """A response that goes on for ever, a byte at a time."""
-
-  def read1(self, size):
-    time.sleep(0.01)
-    return b"x"
-
-
-def test_a_server_that_drips_is_left(tmp_path, monkeypatch):
-  monkeypatch.setattr(download, "LONGEST", 0.2)
-  monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: Slow())
-  with pytest.raises(InputError, match="not done within 0.2 seconds; [0-9]+ bytes came"):
-    files_of(tmp_path, url="http://127.0.0.1/archive")
-  assert not list((tmp_path / "downloads").iterdir())
 
 
 def bomb_of_header() -> bytes:
@@ -186,14 +164,9 @@ def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):
     for _ in range(rng.randint(1, 4)):
       data[rng.randrange(len(data))] = rng.randrange(256)
     (tmp_path / "archive").write_bytes(data[: rng.choice((len(data), rng.randrange(len(data))))])
+    archive = epath.Path(tmp_path / "archive")
     try:
-      download._unpack(
-        epath.Path(tmp_path / "archive"),
-        SPEC.names,
-        epath.Path(tmp_path),
-        1 << 20,
-        time.monotonic() + 60,
-      )
-    except (InputError, OSError, EOFError) as error:
-      errors += bool(str(error))
+      download._unpack(archive, SPEC.names, epath.Path(tmp_path), 1 << 20)
+    except download.FAILED:
+      errors += 1
   assert errors > 200

@@ -82,5 +82,5 @@ def tarred(mode: str) -> bytes:
   [(zipped(), "zip"), (tarred("w"), "tar"), (tarred("w:gz"), "tar"), (tarred("w:bz2"), "bzip2")],
 )
 def test_an_archive_is_refused_by_name(tmp_path, data, kind):
-  with pytest.raises(InputError, match=rf"file.txt:1: this is a {kind} archive; unpack it"):
+  with pytest.raises(InputError, match=rf"file.txt:1: this is a {kind}.*; unpack it"):
     list(Lines(written(tmp_path, data)))
