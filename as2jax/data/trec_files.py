@@ -16,6 +16,8 @@ from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
+TABLE = ["question", "candidates", "positives"]  # the first columns of per-question scores
+
 
 def write_run(
   path: epath.PathLike,
@@ -30,10 +32,11 @@ def write_run(
   scores have 9 significant digits, which give back the same float32. `InputError` for an id or a tag
   that the format cannot hold, for an id that occurs twice, for a NaN score.
   """
-  _check_ids(path, question_ids, candidate_ids, scores)
-  _check_id(path, "tag", tag)
+  _check_ids(path, "question", question_ids)
+  _check_ids(path, "tag", [tag])
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, scores, strict=True):
+    _check_ids(path, f"question {question!r}: candidate", candidates)
     with np.errstate(over="ignore"):  # beyond float32 means infinite
       values = np.asarray(values).astype(np.float32)
     if np.isnan(values).any():
@@ -64,9 +67,10 @@ def write_qrels(
   Candidates of unknown label get no line (trec_eval takes them as negative), so that a question
   without any judgement is left out. `InputError` as in `write_run`.
   """
-  _check_ids(path, question_ids, candidate_ids, labels)
+  _check_ids(path, "question", question_ids)
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, labels, strict=True):
+    _check_ids(path, f"question {question!r}: candidate", candidates)
     for candidate, label in zip(candidates, np.asarray(values).tolist(), strict=True):
       if label not in (0, 1, UNKNOWN):
         raise InputError(f"{path}: {question} {candidate}: label {label}: use 1, 0 or {UNKNOWN}")
@@ -89,7 +93,7 @@ def write_per_question(
   """Write a table: question id, numbers of candidates and positives, metrics in full precision.
 
   Tab-separated with a header line; `metrics` is {metric: [questions]}, as from
-  `metrics.per_question`. `InputError` for ids that cannot be written or lengths that differ.
+  `metrics.per_question`. `InputError` for ids that cannot be written.
   """
   positives = [np.count_nonzero(np.asarray(label) == 1) for label in labels]
   write_table(path, question_ids, list(map(len, labels)), positives, metrics)
@@ -103,13 +107,10 @@ def write_table(
   metrics: Mapping[str, np.ndarray],
 ) -> None:
   """Write the table of `write_per_question` from numbers of candidates and positives."""
-  _check_ids(path, question_ids, [()] * len(candidates), [()] * len(candidates))
-  lines = ["\t".join(["question", "candidates", "positives", *metrics])]
+  _check_ids(path, "question", question_ids)
   columns = [list(map(int, candidates)), list(map(int, positives))]
-  for metric, values in metrics.items():
-    if len(values) != len(question_ids):
-      raise InputError(f"{path}: {len(question_ids)} questions, but {len(values)} of {metric}")
-    columns.append(np.asarray(values, np.float64).tolist())
+  columns += [np.asarray(values, np.float64).tolist() for values in metrics.values()]
+  lines = ["\t".join([*TABLE, *metrics])]
   for question, *numbers in zip(question_ids, *columns, strict=True):
     lines.append("\t".join([question, *map(repr, numbers)]))
   _write(path, lines)
@@ -122,10 +123,10 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
   header is another, a row is short, a value is no finite number, or a question occurs twice.
   """
   header, *lines = [line.decode().split("\t") for line in read_lines(path)] or [[]]
-  if header[:3] != ["question", "candidates", "positives"]:
+  if header[:3] != TABLE:
     raise InputError(
       f"{path}:1: not a table of per-question scores: its first line must begin "
-      "with question, candidates, positives, separated by tabs"
+      f"with {', '.join(TABLE)}, separated by tabs"
     )
   rows: dict[str, list[float]] = {}
   for number, (question, *fields) in enumerate(lines, 2):
@@ -141,40 +142,15 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
   return list(rows), dict(zip(header[1:], table.T, strict=True))
 
 
-def _check_ids(
-  path: epath.PathLike,
-  question_ids: Sequence[str],
-  candidate_ids: Sequence[Sequence[str]],
-  values: Sequence[Sequence],
-) -> None:
-  """Refuse ids that a file cannot carry, or that occur twice, and lists of other lengths."""
-  sizes = [len(question_ids), len(candidate_ids), len(values)]
-  if len(set(sizes)) > 1:
-    raise InputError(
-      f"{path}: {sizes[0]} question ids, {sizes[1]} lists of candidate ids, {sizes[2]} lists of "
-      "values: give one each a question"
-    )
-  _check_unique(path, "question", question_ids)
-  for question, candidates, numbers in zip(question_ids, candidate_ids, values, strict=True):
-    if len(candidates) != len(numbers):
-      raise InputError(
-        f"{path}: question {question!r} has {len(candidates)} candidate ids, but "
-        f"{len(numbers)} values: give one a candidate"
-      )
-    _check_unique(path, f"question {question!r}: candidate", candidates)
-
-
-def _check_unique(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
+def _check_ids(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
+  """Refuse ids that a file cannot hold, or that occur twice."""
+  seen = set()
   for text in ids:
-    _check_id(path, f"{what} id", text)
-  if len(set(ids)) < len(ids):
-    twice = next(text for text in ids if ids.count(text) > 1)
-    raise InputError(f"{path}: {what} id {twice!r} occurs twice: ids must differ")
-
-
-def _check_id(path: epath.PathLike, what: str, text: str) -> None:
-  if not is_id(text):
-    raise InputError(f"{path}: {what} {text!r}: {ID}; rename it")
+    if not is_id(text) or text in seen:
+      raise InputError(
+        f"{path}: {what} {text!r} occurs twice or cannot be written: {ID}; rename it"
+      )
+    seen.add(text)
 
 
 def _number(path: epath.PathLike, number: int, text: str, kind: type, what: str) -> Any:

@@ -4,7 +4,6 @@ import dataclasses
 import doctest
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from etils import epath
@@ -15,7 +14,6 @@ from as2jax.data import dataset
 from as2jax.data import dataset as datasets
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.load import require
-from as2jax.data.readers.wikiqa import WIKIQA
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts, Source
 from as2jax.data.statistics import KEEPS
@@ -55,14 +53,6 @@ def test_root_and_cache_by_environment(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "elsewhere"))
   assert load("wikiqa").source == str(tmp_path / "root")
   assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"wikiqa"}
-
-
-def test_sample_is_embedded():
-  data = load("sample", root="/nowhere", download=False)
-  folder = Path(dataset.__file__).parent / "readers/sample"
-  assert sum(map(len, data.splits.values())) >= 150
-  for split, questions in data.splits.items():
-    assert questions == read_wikiqa(folder / f"sample-{split}.tsv")
 
 
 def test_a_second_load_reads_the_prepared_copy(tmp_path, monkeypatch):
@@ -152,17 +142,6 @@ def test_unknown_name():
     load("imagenet")
 
 
-def test_the_official_data_load_with_their_counts(monkeypatch):
-  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
-    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
-  monkeypatch.setitem(SPECS, "wikiqa", WIKIQA)
-  data = load("wikiqa", root=OFFICIAL)
-  assert [len(data.splits[split]) for split in SPLITS] == [2118, 296, 633]
-  start = time.monotonic()
-  load("wikiqa", root=OFFICIAL)
-  assert time.monotonic() - start < 5  # 0.6 s on an idle machine
-
-
 def test_splits_are_read_when_they_are_asked_for(tmp_path):
   from as2jax.data.prepared import Prepared
 
@@ -246,13 +225,6 @@ def test_a_file_is_not_called_as_a_data_set(tmp_path, file, name):
   path = tmp_path / file
   path.write_text("question,candidate,label\nwho,me,1\n")
   assert as2jax.dataset(path).name == name
-
-
-def test_a_frame_holds_every_candidate():
-  pytest.importorskip("pandas", reason="pandas is not installed")
-  data = as2jax.dataset("sample", "test")
-  frame = data.to_pandas()
-  assert list(zip(frame["question"], frame["candidate"], frame["label"])) == data.pairs()
 
 
 def test_what_is_wrong_is_named(tmp_path):

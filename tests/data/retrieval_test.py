@@ -22,8 +22,6 @@ from as2jax.data.retrieval import (
   with_candidates,
   with_paragraph,
 )
-from as2jax.data.source import PoolCounts
-from as2jax.data.statistics import PoolStatistics
 from as2jax.runtime.errors import InputError
 
 FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
@@ -210,14 +208,6 @@ POOL = (
   Passage("p1", "Two.", "T", "One.", "", "One. Two."),
   Passage("p2", "One.", "U", "", "", "One."),
 )
-
-
-def test_counts_of_a_pool():
-  statistics = PoolStatistics()
-  queries = (Query("a", "who ?", ("p0", "p1"), (2, 1)), Query("b", "who ?", ("p2",), (3,)))
-  for record in (*POOL, *queries):
-    statistics.take(record)
-  assert statistics.counts == {"pool": PoolCounts(3, 2, 3, 2, 1)}
 
 
 def test_most_votes_first_ties_by_first_named():

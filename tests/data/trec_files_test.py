@@ -95,13 +95,11 @@ def test_per_question_scores_come_back_exactly(tmp_path):
 @pytest.mark.parametrize(
   "change, message",
   [
-    ({"question_ids": ["q 1"]}, r"question id 'q 1': an id is not empty and has no white"),
-    ({"candidate_ids": [["a", "b\t"]]}, r"'q1': candidate id 'b\\t': an id"),
-    ({"candidate_ids": [["a", ""]]}, r"candidate id '': an id is not empty"),
+    ({"question_ids": ["q 1"]}, r"question 'q 1' .*: an id is not empty and has no white"),
+    ({"candidate_ids": [["a", "b\t"]]}, r"'q1': candidate 'b\\t' .*: an id"),
+    ({"candidate_ids": [["a", ""]]}, r"candidate '' .*: an id is not empty"),
     ({"candidate_ids": [["a", "\ud800"]]}, r"white space"),
     ({"candidate_ids": [["a", "a"]]}, r"'a' occurs twice"),
-    ({"candidate_ids": [["a"]]}, r"has 1 candidate ids, but 2 values"),
-    ({"question_ids": ["q1", "q2"]}, r"2 question ids, 1 lists"),
     ({"question_ids": ["q1", "q1"], "candidate_ids": [["a", "b"]] * 2, "scores": [[1, 2]] * 2}, r"'q1' occurs twice"),
     ({"scores": [[0.5, np.nan]]}, r"question 'q1' has a NaN score"),
     ({"tag": "two words"}, r"tag 'two words'"),
@@ -127,8 +125,6 @@ def test_what_cannot_be_written_is_refused(tmp_path, change, message):
 def test_labels_and_columns_are_checked(tmp_path):
   with pytest.raises(InputError, match="q a: label 2"):
     trec_files.write_qrels(tmp_path / "qrels", ["q"], [["a"]], [[2]])
-  with pytest.raises(InputError, match="1 questions, but 2 of map"):
-    trec_files.write_per_question(tmp_path / "table", ["q"], [[1]], {"map": [0.5, 0.5]})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import json
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -31,7 +31,6 @@ from as2jax.data.lines import LONGEST, Lines, json_objects, quoted, text_problem
 from as2jax.data.record import Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
-from as2jax.runtime.errors import InputError
 
 COLUMNS = ("question", "sentence", "label")
 CLASSES = (1, 2, 3, 4)
@@ -130,32 +129,24 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
   return Question(id, rows[0].question, tuple(candidates))
 
 
-def read_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> tuple[Question, ...]:
+def read_asnq(path: epath.PathLike) -> tuple[Question, ...]:
   """Read the questions of `iterate_asnq` all at once: for small files."""
-  return tuple(iterate_asnq(path, classes=classes))
+  return tuple(iterate_asnq(path))
 
 
-def iterate_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> Iterator[Question]:
+def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
   """Yield the questions of an ASNQ file, of which memory holds one at a time (see `grouped`).
 
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
   candidates `q1-0`, `q1-1` … in the order of the file.
 
-  Args:
-    path: the file; one line is one judged sentence.
-    classes: the rows to keep; a question of which none is left is left out.
-
   Raises:
     InputError: anything but such a file; names file, line and value.
 
   """
-  if not set(classes) <= set(CLASSES):
-    raise InputError(f"classes = {tuple(classes)}: ASNQ has the classes 1, 2, 3 and 4")
   rows = functools.partial(iterate_rows, path)
   for number, group in enumerate(grouped(rows, str(path)), 1):
-    kept = [row for row in group if row.label in classes]
-    if kept:
-      yield make_question(f"q{number}", kept, positive=POSITIVE)
+    yield make_question(f"q{number}", group, positive=POSITIVE)
 
 
 def iterate_rows(path: epath.PathLike) -> Iterator[Row]:

@@ -41,13 +41,6 @@ def test_class_4_alone_is_positive(tmp_path):
   assert [c.label for c in second.candidates] == [0, 0]
 
 
-def test_classes_may_be_left_out(tmp_path):
-  (only,) = read_asnq(written(tmp_path, content()), classes=(2, 4))
-  assert [c.label for c in only.candidates] == [1, 0]
-  with pytest.raises(InputError, match="ASNQ has the classes"):
-    read_asnq(written(tmp_path, content()), classes=(0, 4))
-
-
 def test_context_where_the_file_has_it(tmp_path):
   header = "question\tcandidate\tlabel\tprevious\tnext\ttitle"
   rows = ["q ?\tone .\t4\t\ttwo .\tT", "q ?\ttwo .\t3\tone .\tthree .\tT"]

@@ -12,7 +12,6 @@ from synthetic_spec import count
 from as2jax.data import source as files_on_disk
 from as2jax.data.readers import semeval
 from as2jax.data.readers.semeval import SKIP, iterate_semeval
-from as2jax.data.source import Counts
 from as2jax.runtime.errors import InputError
 
 
@@ -217,19 +216,3 @@ def test_official_counts(spec):
       checked += 1
   if not checked:
     pytest.skip("needs SemEval: set AS2JAX_DATA to the folder that holds semeval/")
-
-
-@pytest.mark.parametrize(
-  "name, all_threads, kept",
-  [
-    (semeval.PART2_2016, Counts(670, 6700, 2483), Counts(379, 3790, 1364)),
-    (semeval.DEV_2016, Counts(500, 5000, 1851), Counts(244, 2440, 818)),
-  ],
-)
-def test_counts_with_and_without_repeated_questions(name, all_threads, kept):
-  files = located(semeval.SEMEVAL2016_PART2).values()
-  path = next((paths[0] for paths in files if paths[0].name == name), None)
-  if path is None:
-    pytest.skip("needs SemEval-2016: set AS2JAX_DATA to the folder that holds semeval/")
-  assert count(read_semeval(path, repeated=True), "all") == all_threads
-  assert count(read_semeval(path), "all") == kept

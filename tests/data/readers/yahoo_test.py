@@ -5,7 +5,7 @@ from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.readers.yahoo import BLOCK, SPECS, iterate_yahoo, write_yahoo
+from as2jax.data.readers.yahoo import BLOCK, iterate_yahoo, write_yahoo
 from as2jax.runtime.errors import InputError
 
 
@@ -87,12 +87,3 @@ def judge(folder, data: bytes) -> str:
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   judge(tmp_path, damaged(drawn.draw, content(), (b"\t", b"1", b"0")))
-
-
-def test_published_counts_are_whole_blocks():
-  published = SPECS[0].published
-  assert {s: (c["all"].questions, c["all"].pairs) for s, c in published.items()} == {
-    "train": (50688, 253440),
-    "dev": (6336, 31680),
-    "test": (6336, 31680),
-  }
