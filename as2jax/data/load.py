@@ -66,21 +66,18 @@ def pools() -> tuple[str, ...]:
 
 
 def _retrieval(section: Any) -> Dataset:
-  if section.mined and section.rules:
-    raise InputError(
-      f"data.mined: negatives for the pool {section.name} are mined in its own texts; leave "
-      "data.rules empty"
-    )
-  if not section.labelled_negatives:
-    raise InputError(
-      f"data.labelled_negatives = False: {section.name} is a pool, whose training questions have "
-      "positives alone unless data.negatives says otherwise; leave it True"
-    )
-  if section.holdout:
-    raise InputError(
-      f"data.holdout = {section.holdout}: {section.name} is parted by article, "
-      "whose split dev selects; set it to 0"
-    )
+  refused = {
+    "data.mined: negatives for a pool are mined in its own texts; leave data.rules empty": (
+      section.mined and section.rules
+    ),
+    "data.labelled_negatives = False: the training questions of a pool have positives alone unless "
+    "data.negatives says otherwise; leave it True": not section.labelled_negatives,
+    f"data.holdout = {section.holdout}: a pool is parted by article, whose split dev selects; set it "
+    "to 0": section.holdout,
+  }
+  for problem, wrong in refused.items():
+    if wrong:
+      raise InputError(f"{section.name}: {problem}")
   where = {"root": section.root, "cache": section.cache, "download": section.download}
   data = datasets.load_pool(section.name, **where)
   data = retrieval(data, negatives=section.negatives, text_rules=section.rules)

@@ -134,20 +134,20 @@ def _unended(text: str) -> int:
 def _json_lines(path: epath.Path, text: str) -> Table:
   table = Table(str(path), None, [], unended=_unended(text))
   faults = []
-  lines = text.rstrip().split("\n")
-  for number, line in enumerate(lines, 1):
+  for number, line in enumerate(text.rstrip().split("\n"), 1):
     row: Any = {}
     if line.strip():
       try:
-        row = parsed(line.removesuffix("\r"))
+        row = parsed(line.removesuffix("\r")) or None
       except (ValueError, RecursionError) as error:
-        problem = f"not a JSON object: {error}: {quoted(line)}; write one object a line"
-        faults.append((number, problem))
+        faults.append(
+          (number, f"not a JSON object: {error}: {quoted(line)}; write one object a line")
+        )
         continue
-      if not isinstance(row, dict) or not row:
-        faults.append((number, f"{quoted(line)} is not a JSON object; write one object a line"))
-        continue
-    table.rows.append((number, row))
+    if isinstance(row, dict):
+      table.rows.append((number, row))
+    else:
+      faults.append((number, f"{quoted(line)} is not a JSON object; write one object a line"))
   table.refuse(faults)
   if not any(row for _, row in table.rows):
     raise table.error("nothing follows the header; add one candidate a line", 1)
@@ -157,17 +157,16 @@ def _json_lines(path: epath.Path, text: str) -> Table:
 def _array(path: epath.Path, text: str) -> Table:
   try:
     values = parsed(text)
-  except json.JSONDecodeError as error:
-    problem = f"not a JSON array: {error.msg}; the file may be cut off"
-    raise InputError(
-      f"{path}:{min(error.lineno, text.rstrip().count(chr(10)) + 1)}: {problem}"
-    ) from error
   except (ValueError, RecursionError) as error:
-    raise InputError(f"{path}: not a JSON array of rows: {error}") from error
+    line = min(getattr(error, "lineno", 1), text.rstrip().count("\n") + 1)
+    problem = f"not a JSON array: {error}; the file may be cut off"
+    raise InputError(f"{path}:{line}: {problem}") from error
   table = Table(str(path), None, list(enumerate(values)), unit="row")
-  problem = "{} is no row; write an object a row"
-  wrong = [(i, row) for i, row in table.rows if not isinstance(row, dict) or not row]
-  table.refuse([(i, problem.format(quoted(json.dumps(row)))) for i, row in wrong])
+  faults = []
+  for number, row in table.rows:
+    if not isinstance(row, dict) or not row:
+      faults.append((number, f"{quoted(json.dumps(row))} is no row; write an object a row"))
+  table.refuse(faults)
   return table
 
 
