@@ -19,7 +19,6 @@ from as2jax.data.batches.batcher import Batcher
 from as2jax.data.record import Question
 from as2jax.evaluation.predict import make_predict_step
 from as2jax.models.cross_vae_loss import ACTIVE, kl_of_dimensions
-from as2jax.models.system import System
 from as2jax.runtime import preemption, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -86,29 +85,6 @@ class Diagnostics:
   length: int = 20
 
 
-class TextGenerator:
-  """Generate texts from a system's outputs; compiled once a number of examples."""
-
-  def __init__(self, model: System, tokenizer: Any, method: str, length: int):
-    self.tokenizer = tokenizer
-    self._generate = jax.jit(
-      lambda variables, outputs: model.apply(variables, outputs, length, method=method)
-    )
-
-  def __call__(self, variables: Any, outputs: Tree) -> Texts:
-    """The texts by the names of the system's method, of outputs of examples `[n, …]`.
-
-    Args:
-      variables: of one seed, without a seed axis.
-
-    """
-    outputs = jax.tree.map(lambda x: np.asarray(x, np.float32), outputs)
-    ids = self._generate(variables, outputs)
-    return jax.tree.map(
-      lambda rows: [" ".join(self.tokenizer.tokens(row[row > 0])) for row in np.asarray(rows)], ids
-    )
-
-
 class Diagnoser:
   """Gather and diagnose splits for the variables of one run; compiled once."""
 
@@ -120,36 +96,32 @@ class Diagnoser:
     if model.diagnostics:
       self.diagnostics = declared = registry.resolve(model.diagnostics)
       self.step = make_predict_step(model, declared.method, mesh=mesh, seeds=seeds)
-      if declared.generate:
-        self.generator = TextGenerator(
-          model, components.source.tokenizer, declared.generate, declared.length
+      self._generate = jax.jit(
+        lambda variables, outputs: model.apply(
+          variables, outputs, declared.length, method=declared.generate
         )
+      )
 
   def __call__(self, variables: Any, split: str) -> list[Diagnosis]:
-    """The diagnosis of each seed of the variables; scalars have the split in their names."""
+    """Return the diagnosis of each seed of the variables; scalars have the split in their names."""
     declared = self.diagnostics
     if declared is None:
       return [Diagnosis()] * self.seeds
-    diagnoses = []
-    for gathered in self._gather(declared, variables, split):
-      diagnosis = declared.diagnose(gathered)
-      scalars = {f"{name}[{split}]": value for name, value in diagnosis.scalars.items()}
-      diagnoses.append(dataclasses.replace(diagnosis, scalars=scalars))
-    return diagnoses
-
-  def _gather(self, declared: Diagnostics, variables: Any, split: str) -> list[Gathered]:
     questions, batcher = self._split(declared, split)
-    by_seed = gather(self.step, variables, batcher, self.mesh, self.seeds)
+    every = self._outputs(variables, batcher)
     places = np.linspace(0, len(questions) - 1, declared.examples)
     chosen = np.unique(places.round().astype(int))
-    gathered = []
-    for seed, outputs in enumerate(by_seed):
+    diagnoses = []
+    for seed in range(self.seeds):
+      outputs = jax.tree.map(lambda x, seed=seed: x[seed], every)
       texts: Texts = {}
       if declared.generate:
         of_seed = jax.tree.map(lambda x, seed=seed: x[seed], variables)
-        texts = self.generator(of_seed, jax.tree.map(lambda x: x[chosen], outputs))
-      gathered.append(Gathered(questions, outputs, chosen, texts))
-    return gathered
+        texts = self._texts(of_seed, jax.tree.map(lambda x: x[chosen], outputs))
+      diagnosis = declared.diagnose(Gathered(questions, outputs, chosen, texts))
+      scalars = {f"{name}[{split}]": value for name, value in diagnosis.scalars.items()}
+      diagnoses.append(dataclasses.replace(diagnosis, scalars=scalars))
+    return diagnoses
 
   def _split(self, declared: Diagnostics, split: str) -> tuple[tuple[Question, ...], Batcher]:
     if split not in self._splits:
@@ -163,28 +135,34 @@ class Diagnoser:
       self._splits[split] = questions, self.components.predict_batcher(questions, layout)
     return self._splits[split]
 
+  def _outputs(self, variables: Any, batcher: Batcher) -> Tree:
+    """Return the step's outputs for every example, `[seed, n, …]`, in the examples' order."""
+    plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+    local = sharding.local_shards(self.mesh, batcher.shards)
+    gathered: Any = None
+    for i in range(len(plan)):
+      preemption.check()
+      batch = batcher.batch(plan, i, only=local)
+      placed = sharding.place_predict(batch, self.mesh, shards=batcher.shards)
+      outputs = jax.tree.map(np.asarray, self.step(variables, placed))
+      if gathered is None:
+        size = (self.seeds, len(batcher.examples))
+        gathered = jax.tree.map(lambda x: np.zeros((*size, *x.shape[3:]), np.float64), outputs)
+      for s, shard in enumerate(plan.steps[i][0]):
+        if shard is not None:
+          rows, count = shard.examples, len(shard.examples)
+          for whole, part in zip(jax.tree.leaves(gathered), jax.tree.leaves(outputs), strict=True):
+            whole[:, rows] = part[:, s, :count]
+    return gathered
 
-def gather(
-  step: Callable, variables: Any, batcher: Batcher, mesh: jax.sharding.Mesh, seeds: int
-) -> list[Tree]:
-  """Return the outputs of a predict step for every example, by seed, in the examples' order."""
-  plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
-  local = sharding.local_shards(mesh, batcher.shards)
-  gathered: Any = None
-  for i in range(len(plan)):
-    preemption.check()
-    batch = batcher.batch(plan, i, only=local)
-    outputs = step(variables, sharding.place_predict(batch, mesh, shards=batcher.shards))
-    outputs = jax.tree.map(np.asarray, outputs)
-    if gathered is None:
-      size = (seeds, len(batcher.examples))
-      gathered = jax.tree.map(lambda x: np.zeros((*size, *x.shape[3:]), np.float64), outputs)
-    for s, shard in enumerate(plan.steps[i][0]):
-      if shard is not None:
-        rows, count = shard.examples, len(shard.examples)
-        for whole, part in zip(jax.tree.leaves(gathered), jax.tree.leaves(outputs), strict=True):
-          whole[:, rows] = part[:, s, :count]
-  return [jax.tree.map(lambda x, seed=seed: x[seed], gathered) for seed in range(seeds)]
+  def _texts(self, variables: Any, outputs: Tree) -> Texts:
+    """Return the texts generated from outputs of examples `[n, …]`, of one seed's variables."""
+    outputs = jax.tree.map(lambda x: np.asarray(x, np.float32), outputs)
+    tokens = self.components.source.tokenizer.tokens
+    return jax.tree.map(
+      lambda rows: [" ".join(tokens(row[row > 0])) for row in np.asarray(rows)],
+      self._generate(variables, outputs),
+    )
 
 
 def with_first_answer(questions: Sequence[Question]) -> tuple[Question, ...]:

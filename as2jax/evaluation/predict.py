@@ -207,20 +207,17 @@ class Predictor:
 
     """
     with self._lock:
-      return self._embed(variables, questions, request)
-
-  def _embed(self, variables, questions, request) -> tuple[np.ndarray, Batcher]:
-    batcher = self.batcher(questions, "sentences", request=request)
-    vectors: np.ndarray | None = None
-    for shards, output in self._run(variables, batcher, request):
-      unit_vectors = np.asarray(output.units)
-      if vectors is None:
-        vectors = np.zeros(
-          (self.seeds, len(batcher.units.lengths), unit_vectors.shape[-1]), np.float32
-        )
-      for s, shard in enumerate(shards):
-        if shard is not None:
-          vectors[:, shard.units] = unit_vectors[:, s, : len(shard.units)]
+      batcher = self.batcher(questions, "sentences", request=request)
+      vectors: np.ndarray | None = None
+      for shards, output in self._run(variables, batcher, request):
+        unit_vectors = np.asarray(output.units)
+        if vectors is None:
+          vectors = np.zeros(
+            (self.seeds, len(batcher.units.lengths), unit_vectors.shape[-1]), np.float32
+          )
+        for s, shard in enumerate(shards):
+          if shard is not None:
+            vectors[:, shard.units] = unit_vectors[:, s, : len(shard.units)]
     assert vectors is not None, "a table of questions has texts"
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
