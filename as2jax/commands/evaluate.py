@@ -173,7 +173,7 @@ def _on_questions(
   split = "+".join(data.reported)
   found = tasks.evaluate(scores, data, split, ties="expected", questions=questions)
   if target:
-    names, labels = [question.id for question in questions], tasks.labels_of(questions)
+    names, _, labels = tasks.columns_of(questions)
     trec_files.write_per_question(target, names, labels, found.per_question)
   rows = {}
   for name, entry in found.metrics.items():

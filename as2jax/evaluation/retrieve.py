@@ -200,17 +200,15 @@ def write(
   if processes.first():
     folder.mkdir(parents=True, exist_ok=True)
   ids = [query.id for query in pool.queries]
-  named = lambda places: [pool.passages[i].id for i in places]
-  listed = [named(entries) for entries in ranked.entries]
-  trec_files.write_run(folder / "run.trec", ids, listed, ranked.scores, tag)
-  for file, question_filter in (("qrels.trec", "gold"), ("qrels-any.trec", "any")):
-    right = right_entries(pool, question_filter)
+  named = lambda every: [[pool.passages[i].id for i in entries] for entries in every]
+  trec_files.write_run(folder / "run.trec", ids, named(ranked.entries), ranked.scores, tag)
+  gold = right_entries(pool, "gold")
+  for file, right in (("qrels.trec", gold), ("qrels-any.trec", right_entries(pool, "any"))):
     ones = [np.ones(len(entries)) for entries in right]
-    trec_files.write_qrels(folder / file, ids, [named(entries) for entries in right], ones)
+    trec_files.write_qrels(folder / file, ids, named(right), ones)
   sizes = [len(pool.passages)] * len(ids)
-  right = [len(entries) for entries in right_entries(pool, "gold")]
   table = folder / "per_question.tsv"
-  trec_files.write_table(table, ids, sizes, right, evaluation.per_question)
+  trec_files.write_table(table, ids, sizes, list(map(len, gold)), evaluation.per_question)
 
 
 def texts_of(pool: Pool) -> tuple[tuple[Question, ...], tuple[Question, ...]]:

@@ -27,9 +27,16 @@ NO_CHOICE = (
 )
 
 
-def labels_of(questions: Sequence[Question]) -> list[np.ndarray]:
-  """Return the labels of each question's candidates."""
-  return [np.asarray([c.label for c in question.candidates]) for question in questions]
+def columns_of(
+  questions: Sequence[Question],
+) -> tuple[list[str], list[list[str]], list[np.ndarray]]:
+  """Return the ids of questions, and the ids and labels of each one's candidates."""
+  names, ids, labels = [], [], []
+  for question in questions:
+    names.append(question.id)
+    ids.append([candidate.id for candidate in question.candidates])
+    labels.append(np.asarray([candidate.label for candidate in question.candidates]))
+  return names, ids, labels
 
 
 def evaluate(
@@ -51,8 +58,7 @@ def evaluate(
   questions = questions or data.splits[split]
   for question, values in zip(questions, scores, strict=True):
     metrics.require_float32(values, question.id)
-  labels, names = labels_of(questions), [question.id for question in questions]
-  ids = [[c.id for c in question.candidates] for question in questions]
+  names, ids, labels = columns_of(questions)
   per_question = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   extremes = metrics.tie_extremes(scores, labels, names=names)
   found = Evaluation({}, {}, per_question, [])
@@ -116,14 +122,12 @@ def write(
   folder = epath.Path(folder)
   if processes.first():
     folder.mkdir(parents=True, exist_ok=True)
-  labels, names = labels_of(questions), [question.id for question in questions]
-  full = [i for i, question in enumerate(questions) if question.candidates]
-  ids = [names[i] for i in full]
-  candidates = [[c.id for c in questions[i].candidates] for i in full]
-  trec_files.write_run(folder / "run.trec", ids, candidates, [scores[i] for i in full], tag)
-  trec_files.write_qrels(folder / "qrels.trec", ids, candidates, [labels[i] for i in full])
-  table = folder / "per_question.tsv"
-  trec_files.write_per_question(table, names, labels, evaluation.per_question)
+  names, ids, labels = columns_of(questions)
+  trec_files.write_per_question(folder / "per_question.tsv", names, labels, evaluation.per_question)
+  ranked = [i for i, question in enumerate(questions) if question.candidates]
+  names, ids, labels, scores = ([x[i] for i in ranked] for x in (names, ids, labels, scores))
+  trec_files.write_run(folder / "run.trec", names, ids, scores, tag)
+  trec_files.write_qrels(folder / "qrels.trec", names, ids, labels)
 
 
 def record(

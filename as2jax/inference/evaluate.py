@@ -15,7 +15,7 @@ from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_scores, significance
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.evaluation.tasks import labels_of
+from as2jax.evaluation.tasks import columns_of
 from as2jax.inference import open as opening
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.reevaluate import note, require_labels
@@ -125,8 +125,7 @@ def evaluate(
     data = datasets.dataset(data, columns=columns, drop=drop)
   questions = labelled(data)
   by_seed, description = scores_of(system, questions, data)
-  labels, names = labels_of(questions), [question.id for question in questions]
-  ids = [[c.id for c in question.candidates] for question in questions]
+  names, ids, labels = columns_of(questions)
   tables = []
   for scores in by_seed:
     tables.append(metrics.per_question(scores, labels, ids, ties=ties, names=names))
