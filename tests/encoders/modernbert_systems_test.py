@@ -15,8 +15,13 @@ from as2jax.training import build
 SYSTEMS = [name for name in tiny_systems.SYSTEMS if name not in ("m2snet", "cross_vae")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+  "system",
+  [
+    pytest.param(name, marks=pytest.mark.slow if name == "crossencoder" else pytest.mark.long)
+    for name in SYSTEMS
+  ],
+)
 def test_every_system_is_trained_over_a_modernbert(system, tmp_path):
   folder = tiny_encoders.folder("modernbert", tmp_path / "encoder")
   config = tiny_systems.config(system, encoder__pretrained=str(folder), log__steps=1)

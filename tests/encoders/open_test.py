@@ -67,11 +67,11 @@ def clean_map(content):
 @pytest.mark.parametrize(
   "kind, model",
   [
-    pytest.param("roberta", "triplet", marks=pytest.mark.slow),
+    pytest.param("roberta", "triplet", marks=pytest.mark.long),
     ("xlnet", "triplet"),
-    pytest.param("xlnet", "siamese", marks=pytest.mark.slow),
-    pytest.param("roberta", "crossencoder", marks=pytest.mark.slow),
-    pytest.param("xlnet", "crossencoder", marks=pytest.mark.slow),
+    pytest.param("xlnet", "siamese", marks=pytest.mark.long),
+    pytest.param("roberta", "crossencoder", marks=pytest.mark.long),
+    pytest.param("xlnet", "crossencoder", marks=pytest.mark.long),
   ],
 )
 def test_systems_train_on_other_transformers(kind, model, tmp_path):

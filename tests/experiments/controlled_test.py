@@ -95,28 +95,28 @@ def means(name, folder):
 CHANCE = 0.521  # of a random order of four candidates
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_previous_sentence_is_read_by_loct_and_cassie(tmp_path, optimised):
   actual = means("context", tmp_path)
   assert min(actual["loct"], actual["cassie"]) >= 0.9
   assert abs(actual["plain"] - CHANCE) < 0.08 and abs(actual["bm25"] - CHANCE) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transport_uses_a_table_of_paraphrases(tmp_path, optimised):
   actual = means("paraphrase", tmp_path)
   assert actual["cassie"] >= 0.9
   assert abs(actual["no-transport"] - CHANCE) < 0.08 and abs(actual["bm25"] - CHANCE) < 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_convolutions_see_what_one_does_not(tmp_path, optimised):
   actual = means("scales", tmp_path)
   assert actual["4"] >= 0.75
   assert abs(actual["shallow"] - CHANCE) < 0.12 and abs(actual["bm25"] - CHANCE) < 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cross_vaes_and_dual_grus_find_answers_by_their_questions(tmp_path, optimised):
   actual = means("questions", tmp_path)
   assert actual["bm25"] < 0.05 < 0.55 < min(actual["dual-gru"], actual["cross-vae"])

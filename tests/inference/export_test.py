@@ -147,7 +147,7 @@ def test_an_exported_folder_is_a_baseline_that_exports_again(trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-  "family", ["bert", *(pytest.param(x, marks=pytest.mark.slow) for x in ("roberta", "xlnet"))]
+  "family", ["bert", *(pytest.param(x, marks=pytest.mark.long) for x in ("roberta", "xlnet"))]
 )
 def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
   path, _ = trained(family, "crossencoder", epochs=int(family == "bert"))

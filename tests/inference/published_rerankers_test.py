@@ -256,9 +256,9 @@ def job(folder, head):
   "form, family",
   [
     ("classifier", "modernbert"),
-    pytest.param("modular", "modernbert", marks=pytest.mark.slow),
-    pytest.param("classifier", "mpnet", marks=pytest.mark.slow),
-    pytest.param("classifier", "xlm-roberta", marks=pytest.mark.slow),
+    pytest.param("modular", "modernbert", marks=pytest.mark.long),
+    pytest.param("classifier", "mpnet", marks=pytest.mark.long),
+    pytest.param("classifier", "xlm-roberta", marks=pytest.mark.long),
   ],
 )
 def test_a_published_reranker_is_trained_further_and_written_in_its_form(form, family, tmp_path):

@@ -23,6 +23,8 @@ SPLIT = {
   "cassie-split": ("cassie", {"sharding__fsdp": 2, "sharding__tensor": 2}),
 }
 STOPPED = "crossencoder"  # of eight steps
+# Two processes exchange what eight devices do: a system of each kind.
+PAIRED = ("triplet", "crossencoder", "cassie", "m2snet")
 
 
 def start(folder, jobs, devices, port="", process="", count=2):
@@ -67,8 +69,8 @@ def several(folder, jobs, count=2):
   return [start(folder / f"process-{k}", jobs, 8 // count, port, k, count) for k in range(count)]
 
 
-def every_job(folder, split):
-  jobs = [(name, name, {}) for name in tiny_systems.SYSTEMS]
+def every_job(folder, split, systems=tiny_systems.SYSTEMS):
+  jobs = [(name, name, {}) for name in systems]
   jobs += [(name, *what) for name, what in SPLIT.items()] if split else []
   return [
     {"name": name, "system": system, "folder": str(folder / name), "overrides": changes}
@@ -91,7 +93,7 @@ def runs(tmp_path_factory):
     "overrides": {},
     "signal_at": {"process": 1, "step": 1},
   }
-  finish(several(root / "logs", [*every_job(root / "two", True), job]), status=75)
+  finish(several(root / "logs", [*every_job(root / "two", True, PAIRED), job]), status=75)
   return root
 
 
@@ -128,8 +130,11 @@ def assert_same_run(one, other):
 
 
 @pytest.mark.slow  # three minutes of compiling for all of this file
-@pytest.mark.parametrize("topology", ["eight", "two"])
-@pytest.mark.parametrize("name", [*tiny_systems.SYSTEMS, *SPLIT])
+@pytest.mark.parametrize(
+  "name, topology",
+  [(name, "eight") for name in (*tiny_systems.SYSTEMS, *SPLIT)]
+  + [(name, "two") for name in (*PAIRED, *SPLIT)],
+)
 def test_the_number_of_devices_and_processes_changes_no_number(runs, topology, name):
   system = SPLIT[name][0] if name in SPLIT else name
   assert_same_run(runs / "one" / system, runs / topology / name)

@@ -77,7 +77,7 @@ def assert_same(actual, expected):
 
 
 @pytest.mark.parametrize(
-  "similarity", ["cosine", pytest.param("euclidean", marks=pytest.mark.slow)]
+  "similarity", ["cosine", pytest.param("euclidean", marks=pytest.mark.long)]
 )
 def test_parts_give_the_gradient_of_one_batch(similarity):
   """The same 16 examples as one batch, and as 2 micro-batches of 2 shards."""
@@ -143,7 +143,7 @@ def temporary_bytes(example_batch):
   return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_batch_in_parts_takes_little_memory():
   whole = temporary_bytes(batch(examples=48))
   parts = temporary_bytes(batch(examples=3, accumulate=16))

@@ -15,9 +15,9 @@ import tiny_steps
 from tiny_steps import GRADIENT, LOSS, PARAMETER, measured_by
 
 # A Dual-VAE is a Cross-VAE whose decoders read their own text: the default tier has the Cross-VAE.
-SLOW = (*tiny_steps.MINILM, "dual_vae")
 NAMES = (*tiny_steps.TINY, *tiny_steps.MINILM)
-CASES = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES]
+TIERS = {"dual_vae": pytest.mark.slow} | dict.fromkeys(tiny_steps.MINILM, pytest.mark.long)
+CASES = [pytest.param(name, marks=TIERS.get(name, ())) for name in NAMES]
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -118,7 +118,7 @@ def test_cassie_compiles_for_v5e_without_the_host():
 @pytest.mark.parametrize(
   "job",
   [
-    pytest.param("recommended:fast,ettin17m", marks=pytest.mark.slow),
+    pytest.param("recommended:fast,ettin17m", marks=pytest.mark.long),
     pytest.param("recommended:accurate,ettin17m", marks=pytest.mark.long),
   ],
 )

@@ -160,7 +160,7 @@ SLOW = [f"{shape}:{system}" for shape in ("minilm", "ettin-17m") for system in g
 
 @pytest.mark.parametrize(
   "case",
-  ["ettin-17m:score", *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW if "17m:s" not in c)],
+  ["ettin-17m:score", *(pytest.param(c, marks=pytest.mark.long) for c in SLOW if "17m:s" not in c)],
 )
 def test_programs_lower_for_cuda(shapes, case):
   side = jax_side.JaxSide(small(case))
