@@ -124,9 +124,13 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
   names, ids, labels = columns_of(questions)
   trec_files.write_per_question(folder / "per_question.tsv", names, labels, evaluation.per_question)
-  ranked = [i for i, question in enumerate(questions) if question.candidates]
-  names, ids, labels, scores = ([x[i] for i in ranked] for x in (names, ids, labels, scores))
-  trec_files.write_run(folder / "run.trec", names, ids, scores, tag)
+  ranked, their_scores = [], []
+  for question, values in zip(questions, scores, strict=True):
+    if question.candidates:
+      ranked.append(question)
+      their_scores.append(values)
+  names, ids, labels = columns_of(ranked)
+  trec_files.write_run(folder / "run.trec", names, ids, their_scores, tag)
   trec_files.write_qrels(folder / "qrels.trec", names, ids, labels)
 
 
