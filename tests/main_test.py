@@ -220,7 +220,6 @@ OUT_OF_RANGE = {
   "model.pooling=zebra": "attention",
   "model.score=zebra": "cosine",
   "encoder.name=zebra": "bert",
-  "data.name=zebra": "sample",
   "loss.name=none": "nothing is trained; set epochs to 0",
 }
 

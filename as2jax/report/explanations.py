@@ -130,7 +130,7 @@ class _Opened:
       pair = Question(question.id, question.text, (candidate,))
       grids = Words(self.run, pair).similarities(self.ranker)
       return [self._similarity(one) for one in grids]
-    except (InputError, NotImplementedError, AttributeError) as error:
+    except (InputError, NotImplementedError) as error:
       return [Shown(self.label, None, " ".join(str(error).split()))]
 
   def _similarity(self, one: Similarity) -> Shown:
@@ -176,7 +176,9 @@ class _Opened:
       return []
     if self._vectors is None:
       vectors = self.ranker.encode_query([other.text for other in others])
-      self._vectors = explaining.unit_rows(np.asarray(vectors, np.float64))
+      vectors = np.asarray(vectors, np.float64)
+      lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+      self._vectors = vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
     near = self._vectors @ self._vectors[places[question.id]]
     near[places[question.id]] = -np.inf
     best = np.argsort(-near, kind="stable")[:NEAREST].tolist()

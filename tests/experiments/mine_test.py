@@ -351,7 +351,7 @@ def test_pairs_alone_are_trained_on_beside_mined_negatives(tmp_path):
   more = load(labelled_negatives=False, mined=(str(folder),))["train"]
   labels = {q.text: [c.label for c in q.candidates] for q in more}
   assert labels.pop("who is number 0") == [1, 0] and set(map(tuple, labels.values())) == {(1,)}
-  with pytest.raises(InputError, match="squad is a pool, whose training questions have positives"):
+  with pytest.raises(InputError, match="the training questions of a pool have positives alone"):
     loading.load(
       tiny.config("fast", data__name="squad", data__labelled_negatives=False).data, "retrieve"
     )

@@ -103,7 +103,7 @@ def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
   folder, left_out = tmp_path / "collected", shutil.ignore_patterns("checkpoints", "report.html")
   shutil.copytree(finished_run("triplet"), folder, ignore=left_out)
   text = make.make([str(folder)], tmp_path / "y.html", explain=1).read_text()
-  assert "collected is not explained: " in text and "holds no checkpoint" in text
+  assert "collected is not explained: " in text and "has no checkpoint" in text
 
 
 def test_a_question_that_is_asked_for_is_listed_beyond_the_first(finished_run, monkeypatch):

@@ -356,4 +356,4 @@ def test_a_second_process_is_refused(tmp_path):
       text=True,
       env={**os.environ, "PYTHONPATH": os.getcwd()},
     )
-  assert done.returncode != 0 and f"in use by another process (pid {os.getpid()})" in done.stderr
+  assert done.returncode != 0 and "in use by another process" in done.stderr
