@@ -35,7 +35,7 @@ class Progress:
     self.in_steps = 0.0  # seconds, of steps that count: none that a restart has made again
     self.groups = self.finished_groups = self.epochs = self.steps = self.epoch = self.done = 0
     self.written = self.printed = -float("inf")
-    self.told = False
+    self.told = self.compiled = False
     text = lambda field: progress.TextColumn(field, markup=False)
     self.bar = progress.Progress(
       text("{task.description}"),
@@ -95,12 +95,12 @@ class Progress:
     self.epoch, self.steps, self.done = epoch + 1, steps, done
     total = self.groups * self.epochs * steps
     self.bar.update(self.task, total=total, completed=self._completed(), state="")
-    self.phase("training" if self.bar.tasks[0].speed else "compiling")
+    self.phase("training" if self.compiled else "compiling")
 
   def step(self, done: int, row: dict[str, float]) -> None:
     """Shows that `done` steps of the epoch are done; `row` holds means over the most recent ones."""
     self.in_steps += row["seconds_per_step"] * (done - self.done)
-    self.done = done
+    self.done, self.compiled = done, True
     self.bar.update(self.task, completed=self._completed())
     left = self.bar.tasks[0].time_remaining
     state = f"loss {row['loss']:.4g}  {row['seconds_per_step']:.2f} s/step"

@@ -64,6 +64,7 @@ def test_a_log_names_phases_epochs_and_the_time_left(now, capsys, tmp_path, monk
   assert told[-1].startswith("training  epoch 2 of 2  3/3")
   assert f"after 2 epochs  {METRIC} 0.5000 (best)" in lines
   assert lines.count("this will take about 4 s; early stopping may end it before") == 1
+  assert lines.count("compiling") == 1
 
 
 def test_a_terminal_draws_every_phase_and_no_markup(now, monkeypatch, tmp_path):
