@@ -65,7 +65,10 @@ def pins(file):
 @pytest.mark.parametrize(
   "file, extras",
   [
-    ("requirements.txt", [name for name in EXTRAS if name not in (*TESTED, "tpu", "gcs")]),
+    (
+      "requirements.txt",
+      [name for name in EXTRAS if name not in (*TESTED, "tpu", "gcs", "pickles")],
+    ),
     ("requirements-test.txt", TESTED),
   ],
 )

@@ -175,8 +175,8 @@ def _read_pickle(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
     import torch
   except ImportError:
     raise InputError(
-      f"{file}: a pickle is read by torch, which is not installed; `pip install torch`, or give "
-      f"the weights as {WEIGHTS}"
+      f"{file}: a pickle is read by torch, which is not installed; `pip install "
+      f"'as2jax[pickles]'` (or torch's CPU build), or give the weights as {WEIGHTS}"
     ) from None
   try:
     state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)

@@ -176,7 +176,7 @@ def test_two_tensors_of_one_name_and_what_is_no_tensor_are_named(tmp_path):
 def test_without_torch_a_pickle_is_refused_with_advice(tmp_path, monkeypatch):
   (tmp_path / "pytorch_model.bin").write_bytes(b"x")
   monkeypatch.setitem(sys.modules, "torch", None)
-  with pytest.raises(InputError, match="pip install torch`, or give the weights as model.safetens"):
+  with pytest.raises(InputError, match=r"as2jax\[pickles\]"):
     read_tensors(tmp_path)
 
 
