@@ -24,8 +24,6 @@ from as2jax.layers.recurrent import DIRECTIONS
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 INITIALIZER = nn.initializers.lecun_normal()
 LstmState = tuple[Array, Array]  # the cell's memory [b, c] and the (projected) output [b, p]
-
-
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(257, 262)
 NUM_CHARACTERS = 262  # with 0, the id of no word
 
@@ -51,9 +49,8 @@ class Characters(Input):
 
 
 def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.ndarray, "n c"]:
-  """Character ids [n, max_characters] of words: begin of word, bytes, end of word, padding.
+  """Returns character ids of words: begin of word, at most `max_characters` − 2 bytes, end, padding.
 
-  Of a longer word the first `max_characters` - 2 bytes count, even where that cuts a character.
   A lone surrogate, which UTF-8 has no bytes for, is left out.
   """
   ids = np.full((len(words), max_characters), PADDING, np.int32)
@@ -108,15 +105,13 @@ class CharacterCnn(nn.Module):
     shape = (self.num_characters - 1, self.character_dim)
     table = self.param("embedding", nn.initializers.uniform(1.0), shape, jnp.float32)
     x = jnp.take(jnp.pad(table, ((1, 0), (0, 0))), characters, axis=0)
-    # The maximum is over every place that a filter fits in, padding of the word included.
-    features = [
-      ACTIVATIONS[self.activation](
-        nn.Conv(
-          number, (width,), padding="VALID", precision=self.precision, name=f"convolution_{i}"
-        )(x).max(axis=1)
+    features = []
+    for i, (width, number) in enumerate(self.filters):
+      convolve = nn.Conv(
+        number, (width,), padding="VALID", precision=self.precision, name=f"convolution_{i}"
       )
-      for i, (width, number) in enumerate(self.filters)
-    ]
+      # The maximum is over every place that a filter fits in, padding of the word included.
+      features.append(ACTIVATIONS[self.activation](convolve(x).max(axis=1)))
     x = jnp.concatenate(features, axis=-1)
     for i in range(self.num_highways):
       x = Highway(self.precision, name=f"highway_{i}")(x)
@@ -213,59 +208,41 @@ class BidirectionalLayer(nn.Module):
   unroll: int
   precision: Any
 
-  def setup(self):
-    """Creates the cells of both directions."""
-    for name in DIRECTIONS:
-      cell = ProjectedLstm(
-        self.cell_size, self.projection_dim, self.cell_clip, self.projection_clip, self.precision
-      )
-      setattr(self, name, cell)
-
+  @nn.compact
   def __call__(
     self,
     words: Sequence[Float[Array, "b l p"]],
-    opening: Sequence[Float[Array, "n p"]],
-    closing: Sequence[Float[Array, "n p"]] | None,
-    before: Sequence[LstmState],
+    opening: Sequence[Float[Array, "1 p"]],
     position: Int[Array, "b l"],
     segment: Int[Array, "b l"],
-  ):
-    """Outputs at `words`, `opening` and `closing`, and the states after `closing`.
+  ) -> tuple[list[Float[Array, "b l p"]], list[Float[Array, "1 p"]]]:
+    """Returns the outputs at the words and at the opening marks, one entry a direction.
 
-    Each argument has one entry a direction. From the state `before`, a direction reads its opening
-    mark and then a unit's words, for every unit alike. n is b, or 1 where all rows begin alike.
-    With a closing mark (one unit a row) it is read after the words, and a row without words keeps
-    the state `before`; without one, there are no states after.
+    A direction reads its mark from a zero state and then a unit's words, for every unit alike.
     """
     b = segment.shape[0]
-    cells = [getattr(self, name) for name in DIRECTIONS]
-    opened = [cell(*arguments) for cell, arguments in zip(cells, zip(before, opening), strict=True)]
-    directions = [
-      Direction(
-        cell.step(),
-        cell.products(),
-        cell.project(x),
-        jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (b, leaf.shape[-1])), state),
-        backward,
+    zero = tuple(jnp.zeros((1, width)) for width in (self.cell_size, self.projection_dim))
+    directions, opened = [], []
+    for name, x, mark in zip(DIRECTIONS, words, opening, strict=True):
+      cell = ProjectedLstm(
+        self.cell_size,
+        self.projection_dim,
+        self.cell_clip,
+        self.projection_clip,
+        self.precision,
+        name=name,
       )
-      for cell, x, (state, _), backward in zip(cells, words, opened, (False, True), strict=True)
-    ]
+      state, output = cell(zero, mark)
+      opened.append(output)
+      initial = tuple(jnp.broadcast_to(leaf, (b, leaf.shape[-1])) for leaf in state)
+      directions.append(
+        Direction(cell.step(), cell.products(), cell.project(x), initial, name == "backward")
+      )
     scanned = scan_units(
       directions, position, segment, unroll=self.unroll, precision=self.precision
     )
-    inputs = [words, opening]
-    outputs = [[out for out, _ in scanned], [out for _, out in opened]]
-    after = None
-    if closing is not None:
-      closed = [cell(state, x) for cell, (_, state), x in zip(cells, scanned, closing, strict=True)]
-      read = jnp.any(segment > 0, axis=1)[:, None]
-      after = [
-        jax.tree.map(partial(jnp.where, read), state, old)
-        for (state, _), old in zip(closed, before, strict=True)
-      ]
-      inputs.append(closing)
-      outputs.append([out for _, out in closed])
+    outputs = [output for output, _ in scanned]
     if self.skip:
-      add = lambda xs, outs: [x + out for x, out in zip(xs, outs, strict=True)]
-      outputs = [add(*pair) for pair in zip(inputs, outputs, strict=True)]
-    return *outputs, *([None] * (3 - len(outputs))), after
+      outputs = [x + output for x, output in zip(words, outputs, strict=True)]
+      opened = [x + output for x, output in zip(opening, opened, strict=True)]
+    return outputs, opened

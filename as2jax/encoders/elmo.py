@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 from etils import epath
 from flax import linen as nn
-from flax import struct, traverse_util
+from flax import traverse_util
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
@@ -27,23 +26,12 @@ from as2jax.encoders.bilm import (
   Characters,
   sentence_boundaries,
 )
-from as2jax.encoders.family import Family, Request, Source, build, check_fields, register
+from as2jax.encoders.family import Family, Key, Request, Source, build, check_fields, register
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, refuse_others
 from as2jax.runtime.registry import AtLeast, OneOf, Precision
 
 MIXES = ("uniform", "learned", "top")
-
-
-@struct.dataclass
-class State:
-  """What the biLM carries from sentence to sentence, by layer n and direction (forward, backward).
-
-  `cell` is the LSTM's memory and `hidden` its (projected) output.
-  """
-
-  cell: Float[Array, "s r n 2 c"]
-  hidden: Float[Array, "s r n 2 p"]
 
 
 class LayerMix(nn.Module):
@@ -62,28 +50,20 @@ class LayerMix(nn.Module):
 class ElmoEncoder(nn.Module):
   """The bidirectional language model of ELMo: words, as characters, to a mix of its layers.
 
-  Tokens hold words alone. The encoder itself puts `<S>` before and `</S>` behind each unit: a
-  direction starts a unit from the state that its mark leaves behind a zero state, which is computed
-  once a call. Units of a row are blind to one another, and nothing is carried from call to call
-  unless through `with_state`. `read_options` gives the fields that `options.json` states.
-
+  Tokens hold words alone; the encoder itself puts `<S>` before and `</S>` behind each unit. Units of a
+  row are blind to one another, and no state is carried from unit to unit. There is no dropout.
   Parameters are `characters` (see `bilm.CharacterCnn`), `layers_{k}/{forward, backward}` (see
-  `bilm.ProjectedLstm`) and with a learned mix `layer_mix/{weights, gamma}`. Frozen use is a matter
-  of the optimiser. The encoder has no dropout.
+  `bilm.ProjectedLstm`) and with a learned mix `layer_mix/{weights, gamma}`.
 
   Attributes:
-    num_characters: ids of characters, 0 included.
+    num_characters: ids of characters, 0 included; max_characters of them are a word's row.
     filters: (width in characters, number) of each convolution.
-    max_characters: the length of a word's row of characters.
-    activation: of the convolutions, `relu` or `tanh`.
-    cell_size: c, the LSTMs' width; their output is projected where it is more than
-    projection_dim: p, the width of the token layer and of each direction.
+    cell_size, projection_dim: widths of the LSTMs' memory and, where smaller, of their output.
     cell_clip, projection_clip: bounds of the memory and of the projected output, or None.
     skip_connections: each LSTM but the first adds its input to its output.
     mix: `uniform` (the mean of the layers), `learned`, `top`, or the number of a layer, 0 being the
       token layer.
     unroll: time steps that one turn of the compiled loop holds.
-    precision: of the matrix products, as `jax.lax.Precision` or its names; None is jax's default.
 
   """
 
@@ -143,14 +123,12 @@ class ElmoEncoder(nn.Module):
     all_layers: bool = False,
     train: bool,
   ) -> Float[Array, "s r l d"] | Float[Array, "layers s r l d"]:
-    """Word vectors of width d = 2p, or (`all_layers`) the token layer, twice, and each biLSTM.
+    """Returns word vectors of width 2p, or (`all_layers`) the token layer, twice, and each biLSTM.
 
-    `input_offset` is added to the token layer: its first half is what the forward direction reads,
-    its second the backward one. Vectors at padding are finite and mean nothing.
-
-    Errors: `InputError` where the tokens have no characters, or rows of another length.
+    `input_offset` is added to the token layer: its first half for the forward direction, its second
+    for the backward one. Vectors at padding are finite and mean nothing.
     """
-    layers, _ = self._run(tokens, input_offset, None)
+    layers = self._layers(tokens, input_offset)
     if all_layers:
       return jnp.stack(layers)
     if self.mix == "uniform":
@@ -159,43 +137,12 @@ class ElmoEncoder(nn.Module):
       return self.layer_mix(jnp.stack(layers))
     return layers[self._layer()]
 
-  def with_state(
-    self, tokens: Tokens, state: State, train: bool = False
-  ) -> tuple[Float[Array, "layers s r l d"], State]:
-    """All layers, and the state after the sentences, both started from `state`.
-
-    The original biLM ran so: `<S>` (backward `</S>`) is read from the carried state, and what is
-    carried on is the state after a sentence's other mark, whatever the length of the others. One
-    unit a row; a row without one hands its state on. Start with `zero_state`.
-    """
-    s, r = tokens.segment.shape[:2]
-    carried = [
-      [tuple(x[:, :, k, i].reshape(s * r, -1) for x in (state.cell, state.hidden)) for i in (0, 1)]
-      for k in range(self.num_layers)
-    ]
-    layers, after = self._run(tokens, None, carried)
-    cell, hidden = (
-      jnp.stack([jnp.stack([pair[leaf] for pair in layer], axis=1) for layer in after], axis=1)
-      for leaf in (0, 1)
-    )
-    unmerged = lambda x: x.reshape(s, r, *x.shape[1:])
-    return jnp.stack(layers), State(unmerged(cell), unmerged(hidden))
-
-  def zero_state(self, s: int, r: int) -> State:
-    """The state of a biLM that has read nothing."""
-    shape = (s, r, self.num_layers, 2)
-    return State(
-      jnp.zeros((*shape, self.cell_size), jnp.float32),
-      jnp.zeros((*shape, self.projection_dim), jnp.float32),
-    )
-
   @staticmethod
   def embedding_table(params: Any) -> Any:
     """Character embeddings [num_characters - 1, character_dim]; there is none of words."""
     return params["characters"]["embedding"]
 
-  def _run(self, tokens: Tokens, offset: Array | None, carried: list | None):
-    """Layers [s r l d]; where states are carried (a pair a layer, leaves [s·r, ...]), new ones."""
+  def _layers(self, tokens: Tokens, offset: Array | None) -> list[Float[Array, "s r l d"]]:
     s, r, l = tokens.segment.shape
     rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
     words = [self._embed(tokens).reshape(s * r, l, -1)] * 2
@@ -203,43 +150,31 @@ class ElmoEncoder(nn.Module):
       halves = jnp.split(rows(offset).astype(jnp.float32), 2, axis=-1)
       words = [x + half for x, half in zip(words, halves, strict=True)]
     marks = self.characters(jnp.asarray(sentence_boundaries(self.max_characters)))
-    n = 1 if carried is None else s * r  # without a state, all units begin alike
-    opening = [jnp.broadcast_to(mark, (n, self.projection_dim)) for mark in jnp.split(marks, 2)]
-    closing = None if carried is None else opening[::-1]
-    if carried is None:
-      zero = tuple(jnp.zeros((1, width)) for width in (self.cell_size, self.projection_dim))
-      carried = [[zero, zero]] * self.num_layers
-    layers, after = [jnp.concatenate(words, axis=-1)], []
-    for layer, before in zip(self.layers, carried, strict=True):
-      words, opening, closing, states = layer(
-        words, opening, closing, before, rows(tokens.position), rows(tokens.segment)
-      )
+    opening = jnp.split(marks, 2)
+    layers = [jnp.concatenate(words, axis=-1)]
+    for layer in self.layers:
+      words, opening = layer(words, opening, rows(tokens.position), rows(tokens.segment))
       layers.append(jnp.concatenate(words, axis=-1))
-      after.append(states)
-    return [x.reshape(s, r, l, -1) for x in layers], after
+    return [x.reshape(s, r, l, -1) for x in layers]
 
   def _embed(self, tokens: Tokens) -> Float[Array, "n p"]:
-    if Characters.name not in tokens.inputs:
+    words = tokens.inputs.get(Characters.name)
+    if words is None or words.shape[-1] != self.max_characters:
       raise InputError(
-        f"ELMo reads characters, and these tokens have none: `tokens.inputs[{Characters.name!r}]`"
-      )
-    words = tokens.inputs[Characters.name]
-    if words.shape[-1] != self.max_characters:
-      raise InputError(
-        f"ELMo: words come as {words.shape[-1]} characters, the options ask for "
-        f"max_characters_per_token = {self.max_characters}"
+        f"ELMo reads words of {self.max_characters} characters (max_characters_per_token); "
+        f"`tokens.inputs[{Characters.name!r}]` is {'absent' if words is None else words.shape}"
       )
     return self.characters(words.reshape(-1, self.max_characters))
 
-  def _layer(self) -> int | None:
-    """The layer that is read alone, which a config names by a number or its text; else None."""
+  def _layer(self) -> int:
+    """Returns the layer that is read alone, named by a number or its text; -1 for none."""
     if self.mix == "top":
       return self.num_layers
-    return int(self.mix) if str(self.mix).isdecimal() else None
+    return int(self.mix) if str(self.mix).isdecimal() else -1
 
   def _check(self):
     check_fields(self)
-    if self.mix not in MIXES and self._layer() not in range(self.num_layers + 1):
+    if self.mix not in MIXES and not 0 <= self._layer() <= self.num_layers:
       raise InputError(
         f"encoder.mix: {self.mix!r} is none of {', '.join(MIXES)} and no layer from 0 to "
         f"{self.num_layers}"
@@ -255,16 +190,25 @@ class ElmoEncoder(nn.Module):
       )
 
 
-GROUPS = ("CNN", "RNN_0", "char_embed")  # what tells weights from other HDF5 files of a folder
-MAX_PACKING = 8  # bytes of weights for a byte of file: compression does not save so much
+GROUPS = {"CNN", "RNN_0", "char_embed"}  # what tells weights from other HDF5 files of a folder
 _CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/"
-_EXPECTED = "an ELMo folder holds one options.json (or *_options.json) and one *.hdf5 of weights"
+_SIZE = 1 << 16  # several times what any published biLM has
+OPTIONS = (
+  Key("char_cnn.n_characters", "num_characters", least=NUM_CHARACTERS, largest=NUM_CHARACTERS),
+  Key("char_cnn.embedding.dim", "character_dim", largest=_SIZE),
+  Key("char_cnn.max_characters_per_token", "max_characters", least=3, largest=_SIZE),
+  Key("char_cnn.activation", "activation", words=tuple(ACTIVATIONS)),
+  Key("char_cnn.n_highway", "num_highways", 0, least=0, largest=_SIZE),
+  Key("lstm.n_layers", "num_layers", largest=_SIZE),
+  Key("lstm.dim", "cell_size", largest=_SIZE),
+  Key("lstm.projection_dim", "projection_dim", largest=_SIZE),
+  Key("lstm.cell_clip", "cell_clip", None, below=1e9),
+  Key("lstm.proj_clip", "projection_clip", None, below=1e9),
+)
 
 
 def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
   """Loads the fields of `ElmoEncoder` that a folder's options state, and the biLM's parameters.
-
-  The fields `mix`, `unroll` and `precision`, and the parameters of a learned mix, are the user's.
 
   Raises:
     InputError: see `read_options` and `read_params`.
@@ -275,138 +219,88 @@ def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_options(folder: epath.PathLike) -> dict[str, Any]:
-  """Reads the fields of `ElmoEncoder` from `options.json`, or the one `*_options.json`.
+  """Reads the fields of `ElmoEncoder` from the one `*options.json`, but mix, unroll, precision.
 
   Raises:
-    InputError: no or several such files, invalid JSON, a missing key, or a value that this encoder
-      has no meaning for.
+    InputError: no or several such files, a missing key, or a value of no use.
 
   """
-  folder = epath.Path(folder)
-  if not folder.is_dir():
-    raise InputError(f"{folder}: no such folder; {_EXPECTED}")
-  file = folder / "options.json"
-  if not file.exists():
-    file = _only(folder, sorted(folder.glob("*_options.json")), "options.json and *_options.json")
-  return fields_of(read_json(file), file)
-
-
-def _is_number(value: Any, least: float = 0) -> bool:
-  return type(value) in (int, float) and value > least
-
-
-def _is_positive(value: Any) -> bool:
-  return type(value) is int and value > 0
-
-
-def _are_filters(value: Any) -> bool:
-  if not isinstance(value, list) or not value:
-    return False
-  return all(isinstance(p, list) and len(p) == 2 and all(map(_is_positive, p)) for p in value)
-
-
-def _is_none_or(good: Callable[[Any], bool]) -> Callable[[Any], bool]:
-  """Absent clips are none, absent skip connections and highways too, as in the original code."""
-  return lambda value: value is None or good(value)
-
-
-_OPTIONS = (  # field, place in the options, what is good, how to say it
-  ("num_characters", "char_cnn.n_characters", lambda v: v == NUM_CHARACTERS,
-   f"{NUM_CHARACTERS} (261 is what training has)"),
-  ("character_dim", "char_cnn.embedding.dim", _is_positive, "a positive integer"),
-  ("filters", "char_cnn.filters", _are_filters, "pairs of positive integers"),
-  ("max_characters", "char_cnn.max_characters_per_token",
-   lambda v: _is_positive(v) and v > 2, "an integer above 2"),
-  ("activation", "char_cnn.activation", lambda v: v in tuple(ACTIVATIONS),
-   "one of " + ", ".join(ACTIVATIONS)),
-  ("num_highways", "char_cnn.n_highway",
-   _is_none_or(lambda v: type(v) is int and v >= 0), "an integer"),
-  ("num_layers", "lstm.n_layers", _is_positive, "a positive integer"),
-  ("cell_size", "lstm.dim", _is_positive, "a positive integer"),
-  ("projection_dim", "lstm.projection_dim", _is_positive, "a positive integer"),
-  ("cell_clip", "lstm.cell_clip", _is_none_or(_is_number), "a positive number"),
-  ("projection_clip", "lstm.proj_clip", _is_none_or(_is_number), "a positive number"),
-  ("skip_connections", "lstm.use_skip_connections",
-   lambda v: v in (None, True, False), "true or false"),
-)  # fmt: skip
-
-
-def fields_of(options: Any, file: epath.PathLike) -> dict[str, Any]:
-  """Returns the fields of `ElmoEncoder` that parsed options state; `file` is named in errors."""
-  for section in ("lstm", "char_cnn"):
-    if not isinstance(options, dict) or not isinstance(options.get(section), dict):
-      raise InputError(f"{file}: the section {section!r} is missing; these are no ELMo options")
-  fields = {}
-  for field, place, good, what in _OPTIONS:
-    value = options
-    for part in place.split("."):
-      value = value.get(part) if isinstance(value, dict) else None
-    if value is None and not good(None):
-      raise InputError(f"{file}: the key {place} is missing")
-    if not good(value):
-      raise InputError(f"{file}: {place} is {value!r}, expected {what}")
-    fields[field] = value
-  fields["num_highways"] = fields["num_highways"] or 0
-  fields["skip_connections"] = bool(fields["skip_connections"])
-  fields["filters"] = tuple((width, number) for width, number in fields["filters"])
-  if fields["projection_dim"] > fields["cell_size"]:
-    raise InputError(
-      f"{file}: lstm.projection_dim {fields['projection_dim']} is more than lstm.dim "
-      f"{fields['cell_size']}; a projection makes the output smaller"
-    )
-  widest = max(width for width, _ in fields["filters"])
-  if widest > fields["max_characters"]:
-    raise InputError(
-      f"{file}: a filter of {widest} characters does not fit into the "
-      f"{fields['max_characters']} of char_cnn.max_characters_per_token"
-    )
-  return fields
+  file = _only(folder, sorted(epath.Path(folder).glob("*options.json")), "*options.json")
+  options = read_json(file)
+  stated = traverse_util.flatten_dict(options, sep=".") if isinstance(options, dict) else {}
+  stated = {key: value for key, value in stated.items() if value is not None}
+  try:
+    fields = {key.field: key.read(stated) for key in OPTIONS}
+  except ValueError as error:
+    raise InputError(f"{file}: {error}; is it of an ELMo?") from None
+  try:
+    filters = tuple((int(width), int(number)) for width, number in stated["char_cnn.filters"])
+  except (KeyError, TypeError, ValueError):
+    filters = ()
+  if not filters or min(map(min, filters)) < 1:
+    raise InputError(f"{file}: char_cnn.filters is no list of pairs of positive integers")
+  skips = bool(stated.get("lstm.use_skip_connections"))
+  return {**fields, "filters": filters, "skip_connections": skips}
 
 
 def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any]:
   """Reads the parameters of the biLM that `fields` describe, as float32 numpy arrays.
 
-  They come from the one HDF5 file of the folder that has the groups of an ELMo's weights; others,
-  such as recorded embeddings, are passed over. A softmax over words is ignored and logged.
+  They come from the one HDF5 file of the folder that has the groups of an ELMo's weights. A softmax
+  over words is ignored.
 
   Raises:
     InputError: no or several such files, a file that is not whole, a missing, misshapen or unknown
       dataset, or a number that is not finite.
 
   """
-  folder = epath.Path(folder)
-  named = [f for f in sorted(folder.glob("*.hdf5")) if _opened(f, set).issuperset(GROUPS)]
-  file = _only(folder, named, f"*.hdf5 with {', '.join(GROUPS)}")
-  datasets = weights.check_finite(_read(file), file)
-  flat = {}
-  for path, name, shape in _places(fields):
-    if name not in datasets:
-      raise InputError(f"{file}: the dataset {name!r} {list(shape)} is missing")
-    value = datasets.pop(name)
-    if value.shape != shape:
-      raise InputError(
-        f"{file}: the dataset {name!r} has shape {list(value.shape)}, the options ask for "
-        f"{list(shape)}"
-      )
+  files = sorted(epath.Path(folder).glob("*.hdf5"))
+  found = [file for file in files if _opened(file, set) >= GROUPS]
+  file = _only(folder, found, f"*.hdf5 with {', '.join(sorted(GROUPS))}")
+  places = list(_places(fields))
+  datasets = _opened(file, lambda content: _datasets(content, places, file))
+  weights.check_finite(datasets, file)
+  params = {}
+  for path, name, _ in places:
+    value = datasets[name]
     if path.endswith("/kernels"):  # one product of [input; output] there
       stem, p = path.removesuffix("kernels"), fields["projection_dim"]
-      flat[stem + "input_kernel"], flat[stem + "recurrent_kernel"] = value[:p], value[p:]
+      params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
     else:
-      flat[path] = value[0] if value.ndim == 4 else value
-  ignored = sorted(name for name in datasets if name.startswith("softmax"))
-  unknown = sorted(set(datasets) - set(ignored))
-  if unknown:
-    raise InputError(
-      f"{file}: the dataset {unknown[0]!r} {list(datasets[unknown[0]].shape)} has no place in the "
-      "biLM that the options describe"
-    )
-  if ignored:
-    logging.info("%s: not part of the encoder, ignored: %s", file, ", ".join(ignored))
-  return traverse_util.unflatten_dict(flat, sep="/")
+      params[path] = value[0] if value.ndim == 4 else value
+  return traverse_util.unflatten_dict(params, sep="/")
+
+
+def _datasets(content: Any, places: list[tuple], file: epath.Path) -> dict[str, np.ndarray]:
+  """Returns the arrays of an open HDF5 file by name, which must be those of `places`."""
+  import h5py
+
+  there = {}
+
+  def visit(name, item):
+    if isinstance(item, h5py.Dataset):
+      there[name] = item
+
+  content.visititems(visit)
+  arrays = {}
+  for _, name, shape in places:
+    dataset = there.pop(name, None)
+    if dataset is None or dataset.shape != shape or dataset.dtype.kind != "f":
+      found = "missing" if dataset is None else f"{dataset.dtype} {list(dataset.shape or ())}"
+      raise InputError(
+        f"{file}: the dataset {name!r} is {found}; the options ask for floats {list(shape)}"
+      )
+    arrays[name] = np.asarray(dataset[...], np.float32)
+  for name in there:
+    if not str(name).startswith("softmax"):
+      raise InputError(
+        f"{file}: the dataset {name!r} has no place in the biLM that the options describe"
+      )
+  return arrays
 
 
 def _places(fields: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-  """(our path, dataset, its shape); `kernels` of an LSTM are both of its kernels."""
+  """Yields (our path, dataset, its shape); `kernels` of an LSTM are both of its kernels."""
   dim, p, c = fields["character_dim"], fields["projection_dim"], fields["cell_size"]
   yield "characters/embedding", "char_embed", (fields["num_characters"] - 1, dim)
   for i, (width, number) in enumerate(fields["filters"]):
@@ -431,46 +325,14 @@ def _places(fields: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]
         yield ours + "projection_kernel", theirs + "W_P_0", (c, p)
 
 
-def _only(folder: epath.Path, files: list[epath.Path], what: str) -> epath.Path:
+def _only(folder: epath.PathLike, files: list[epath.Path], what: str) -> epath.Path:
   if len(files) != 1:
     names = ", ".join(file.name for file in files) or "none"
-    raise InputError(f"{folder}: of {what} there must be one, found {names}; {_EXPECTED}")
+    raise InputError(
+      f"{folder}: of {what} there must be one, found {names}; an ELMo folder holds one "
+      "options.json (or *_options.json) and one *.hdf5 of weights"
+    )
   return files[0]
-
-
-def _read(file: epath.Path) -> dict[str, np.ndarray]:
-  """All datasets by their full names; those of a softmax, as long as a vocabulary, empty.
-
-  HDF5 gives zeros for what a file declares and does not hold, however much that is: refused.
-  """
-  import h5py
-
-  arrays, total, length = {}, [], file.stat().length
-
-  def visit(name, item):
-    if not isinstance(item, h5py.Dataset):
-      return
-    if not isinstance(name, str):  # bytes, where they are no UTF-8
-      raise InputError(f"{file}: the dataset {name!r} has no readable name; fetch or copy it again")
-    if item.dtype.kind != "f":
-      raise InputError(f"{file}: the dataset {name!r} holds no numbers but {item.dtype}")
-    if name.startswith("softmax"):
-      arrays[name] = np.empty(0)
-      return
-    if item.shape is None or item.is_virtual or item.external:
-      raise InputError(f"{file}: the dataset {name!r} has no numbers in this file")
-    stored = item.id.get_storage_size()
-    total.append(item.nbytes)
-    packed = item.id.get_create_plist().get_nfilters() > 0
-    if sum(total) > MAX_PACKING * length or item.nbytes > stored and not packed:
-      raise InputError(
-        f"{file}: the dataset {name!r} {list(item.shape)} takes {item.nbytes:,} bytes, of which "
-        f"the file holds {stored:,}; fetch or copy it again"
-      )
-    arrays[name] = np.asarray(item[...], np.float32)
-
-  _opened(file, lambda content: content.visititems(visit))
-  return arrays
 
 
 def _opened(file: epath.Path, read: Callable[[Any], Any]) -> Any:
@@ -489,29 +351,22 @@ def _opened(file: epath.Path, read: Callable[[Any], Any]) -> Any:
     ) from None
 
 
-# ELMo "original", 93.6 million parameters: its public options file, and what that states.
-PUBLISHED = (
-  "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
-  "elmo_2x4096_512_2048cnn_2xhighway_options.json",
-  {
-    "lstm": {
-      "use_skip_connections": True,
-      "projection_dim": 512,
-      "cell_clip": 3,
-      "proj_clip": 3,
-      "dim": 4096,
-      "n_layers": 2,
-    },
-    "char_cnn": {
-      "activation": "relu",
-      "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-      "n_highway": 2,
-      "embedding": {"dim": 16},
-      "n_characters": 262,
-      "max_characters_per_token": 50,
-    },
-  },
-)
+# ELMo "original", 93.6 million parameters, as its options state it:
+# https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/
+PUBLISHED = {
+  "num_characters": 262,
+  "character_dim": 16,
+  "filters": ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+  "max_characters": 50,
+  "activation": "relu",
+  "num_highways": 2,
+  "num_layers": 2,
+  "cell_size": 4096,
+  "projection_dim": 512,
+  "cell_clip": 3,
+  "projection_clip": 3,
+  "skip_connections": True,
+}
 
 
 class Elmo(Family):
@@ -542,8 +397,7 @@ class Elmo(Family):
 
   def describe(self, section: Mapping[str, Any]) -> Source:
     """Builds the published ELMo."""
-    address, options = PUBLISHED
-    module = build(section, ("pretrained", "treebank"), **fields_of(options, address))
+    module = build(section, ("pretrained", "treebank"), **PUBLISHED)
     return Source(module, {}, None, None, {"family": self.name})
 
   def check_there(self, section: Mapping[str, Any], root: str) -> None:

@@ -1,8 +1,6 @@
 """ELMo folders: what is read, and one clear error for each thing that is wrong."""
 
 import json
-import re
-import shutil
 
 import h5py
 import jax
@@ -17,6 +15,7 @@ from as2jax.encoders.elmo import ElmoEncoder
 from as2jax.runtime.errors import InputError
 
 OPTIONS = tiny_elmo.options()
+W = tiny_elmo.cell(1, 0) + "W_P_0"
 RUNS = {"mix": "uniform", "unroll": 1, "precision": None}
 
 
@@ -25,20 +24,9 @@ def folder(tmp_path):
   return tiny_elmo.write(tmp_path, OPTIONS, tiny_elmo.datasets(OPTIONS))
 
 
-def refused(folder, *parts):
-  with pytest.raises(InputError, match=".*".join(map(re.escape, parts))) as caught:
+def refused(folder, message):
+  with pytest.raises(InputError, match=message):
     elmo.load(folder)
-  assert "\n" not in str(caught.value)
-
-
-def rewritten(folder, section, **changes):
-  options = json.loads(json.dumps(OPTIONS))
-  for key, value in changes.items():
-    if value is KeyError:
-      del options[section][key]
-    else:
-      options[section][key] = value
-  (folder / "options.json").write_text(json.dumps(options))
 
 
 def test_fields_and_parameters_fit_each_other(folder):
@@ -95,107 +83,54 @@ def test_absent_options_are_what_the_original_code_takes_them_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "section, changes, parts",
+  "section, changes, message",
   [
-    ("char_cnn", {"n_characters": 261}, ["char_cnn.n_characters is 261", "262"]),
-    ("char_cnn", {"activation": "gelu"}, ["char_cnn.activation is 'gelu'", "relu, tanh"]),
-    ("char_cnn", {"activation": ["relu"]}, ["char_cnn.activation is ['relu']"]),
-    ("char_cnn", {"filters": [[1, 2], [3]]}, ["char_cnn.filters", "pairs"]),
-    ("char_cnn", {"filters": []}, ["char_cnn.filters", "pairs"]),
-    ("char_cnn", {"filters": [[9, 2]]}, ["filter of 9", "8"]),
-    ("char_cnn", {"embedding": {}}, ["char_cnn.embedding.dim is missing"]),
-    ("char_cnn", {"embedding": 4}, ["char_cnn.embedding.dim is missing"]),
-    ("char_cnn", {"max_characters_per_token": "50"}, ["max_characters_per_token is '50'"]),
-    ("char_cnn", {"n_highway": -1}, ["n_highway is -1"]),
-    ("lstm", {"dim": KeyError}, ["lstm.dim is missing"]),
-    ("lstm", {"dim": 3}, ["lstm.projection_dim 4", "lstm.dim 3"]),
-    ("lstm", {"n_layers": 0}, ["lstm.n_layers is 0", "positive"]),
-    ("lstm", {"cell_clip": -3}, ["lstm.cell_clip is -3"]),
-    ("lstm", {"use_skip_connections": "yes"}, ["use_skip_connections is 'yes'"]),
+    ("char_cnn", {"n_characters": 261}, "char_cnn.n_characters is 261.*262"),
+    ("char_cnn", {"activation": "gelu"}, "char_cnn.activation 'gelu'.*relu, tanh"),
+    ("char_cnn", {"filters": [[1, 2], [3]]}, "char_cnn.filters.*pairs"),
+    ("char_cnn", {"filters": []}, "char_cnn.filters.*pairs"),
+    ("char_cnn", {"embedding": 4}, "'char_cnn.embedding.dim' is missing"),
+    ("char_cnn", {"max_characters_per_token": "50"}, "max_characters_per_token is '50'"),
+    ("char_cnn", {"n_highway": -1}, "n_highway is -1"),
+    ("lstm", {"dim": None}, "'lstm.dim' is missing"),
+    ("lstm", {"n_layers": 0}, "lstm.n_layers is 0"),
+    ("lstm", {"cell_clip": -3}, "lstm.cell_clip is -3"),
   ],
 )
-def test_options_that_mean_nothing_are_named(folder, section, changes, parts):
-  rewritten(folder, section, **changes)
-  refused(folder, "options.json", *parts)
+def test_options_that_mean_nothing_are_named(folder, section, changes, message):
+  options = {**OPTIONS, section: {**OPTIONS[section], **changes}}
+  (folder / "options.json").write_text(json.dumps(options))
+  refused(folder, "options.json.*" + message)
 
 
-def test_no_options(folder):
-  for text, part in (
-    ("{", "not valid JSON"),
-    ("[]", "'lstm' is missing"),
-    ('{"lstm": {}}', "'char_cnn' is missing"),
-  ):
-    (folder / "options.json").write_text(text)
-    refused(folder, "options.json", part)
+def test_other_folders_are_refused(folder):
+  (folder / "options.json").write_text("[]")
+  refused(folder, "options.json.*is missing")
   (folder / "options.json").unlink()
-  refused(folder, "options.json", "found none")
-  refused(folder / "absent", "absent", "no such folder")
-  for name in ("a_options.json", "b_options.json"):
-    (folder / name).write_text("{}")
-  refused(folder, "found a_options.json, b_options.json")
+  refused(folder, "options.json.*found none")
+  tiny_elmo.write(folder, OPTIONS, {"other": np.zeros(2)})
+  refused(folder, "there must be one, found none")
 
 
-def test_no_weights_or_several(folder):
-  shutil.copy(folder / "lm_weights.hdf5", folder / "other.hdf5")
-  refused(folder, "there must be one", "lm_weights.hdf5, other.hdf5")
-  for name in ("lm_weights.hdf5", "other.hdf5"):
-    (folder / name).unlink()
-  refused(folder, "there must be one", "found none")
-
-
-def test_datasets_that_do_not_fit(tmp_path):
-  name = tiny_elmo.cell(1, 0) + "W_P_0"
-  for number, (change, parts) in enumerate(
-    (
-      ({name: None}, [f"'{name}' [6, 4] is missing"]),
-      ({name: np.zeros((5, 4))}, [f"'{name}' has shape [5, 4]", "[6, 4]"]),
-      ({"CNN/W_cnn_1": np.zeros((1, 2, 3, 5))}, ["'CNN/W_cnn_1' has shape", "[1, 3, 3, 5]"]),
-      ({"char_embed": np.zeros((262, 3))}, ["'char_embed' has shape [262, 3]", "[261, 3]"]),
-      ({"CNN_high_1/W_carry": np.zeros((7, 7))}, ["'CNN_high_1/W_carry' [7, 7] has no place"]),
-      ({"CNN/b_cnn_0": np.array([b"a", b"b"])}, ["'CNN/b_cnn_0'", "no numbers"]),
-    )
-  ):
-    folder = tmp_path / str(number)
-    folder.mkdir()
-    tensors = {**tiny_elmo.datasets(OPTIONS), **change}
-    tiny_elmo.write(folder, OPTIONS, {k: v for k, v in tensors.items() if v is not None})
-    refused(folder, "lm_weights.hdf5", *parts)
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({W: None}, f"'{W}' is missing.*\\[6, 4\\]"),
+    ({W: np.zeros((5, 4))}, f"'{W}' is float64 \\[5, 4\\].*\\[6, 4\\]"),
+    ({"CNN_high_1/W_carry": np.zeros((7, 7))}, "'CNN_high_1/W_carry' has no place"),
+    ({"CNN/b_cnn_0": np.array([b"a", b"b"])}, "'CNN/b_cnn_0' is .* floats"),
+    ({"CNN/b_cnn_0": np.array([0, np.nan])}, "'CNN/b_cnn_0' holds 1 of.*at \\[1\\]"),
+  ],
+)
+def test_datasets_that_do_not_fit(tmp_path, change, message):
+  tensors = {**tiny_elmo.datasets(OPTIONS), **change}
+  tiny_elmo.write(tmp_path, OPTIONS, {k: v for k, v in tensors.items() if v is not None})
+  refused(tmp_path, "lm_weights.hdf5.*" + message)
 
 
 def test_files_that_are_no_hdf5(folder):
   file = folder / "lm_weights.hdf5"
   whole = file.read_bytes()
-  for size in (0, 5, 600, len(whole) // 2, len(whole) - 1):
+  for size in (0, 600, len(whole) // 2, len(whole) - 1):
     file.write_bytes(whole[:size])
-    refused(folder, "lm_weights.hdf5", "not a whole HDF5 file", "fetch or copy it again")
-  file.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
-  refused(folder, "lm_weights.hdf5", "not a whole HDF5 file")
-
-
-def test_a_name_that_is_no_text_is_refused(folder):
-  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
-    file["CNN"].create_dataset(b"W_\xcd", data=np.zeros(2, np.float32))
-  refused(folder, "lm_weights.hdf5", "xcd", "no readable name")
-
-
-def test_a_number_that_is_not_finite_is_named(folder):
-  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
-    file["CNN/W_cnn_0"][0, 0, 1, 0] = np.nan
-  refused(folder, "lm_weights.hdf5", "'CNN/W_cnn_0' holds 1 of", "at [0, 0, 1, 0]")
-
-
-@pytest.mark.parametrize("how", ["never written", "packed", "elsewhere"])
-def test_a_dataset_of_more_than_its_file_holds_is_not_read(folder, how):
-  shape = (1 << 15, 1 << 16)  # 8 GiB
-  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
-    del file["CNN/W_cnn_0"]
-    if how == "never written":
-      file.create_dataset("CNN/W_cnn_0", shape, "f4")
-    elif how == "packed":  # zeros: a thousandth of their size
-      file.create_dataset("CNN/W_cnn_0", shape=(1 << 11, 1 << 11), dtype="f4", compression="gzip")
-      file["CNN/W_cnn_0"][...] = 0
-    else:
-      external = [(str(folder / "other"), 0, 1 << 33)]
-      file.create_dataset("CNN/W_cnn_0", shape, "f4", external=external)
-  assert (folder / "lm_weights.hdf5").stat().st_size < 1 << 20
-  refused(folder, "lm_weights.hdf5", "the dataset 'CNN/W_cnn_0'", "file")
+    refused(folder, "lm_weights.hdf5: not a whole HDF5 file.*fetch or copy it again")

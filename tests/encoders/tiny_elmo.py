@@ -95,21 +95,19 @@ def token_layer(tensors, options, characters):
   return np.array(vectors)
 
 
-def reference(tensors, options, words, state=None):
-  """(layers [1 + n_layers, words, 2p], state {(direction, layer): (c, h)}) of one sentence."""
+def reference(tensors, options, words):
+  """Layers [1 + n_layers, words, 2p] of one sentence."""
   tensors = {name: value.astype(np.float64) for name, value in tensors.items()}
   length, lstm = options["char_cnn"]["max_characters_per_token"], options["lstm"]
   begin, end = sentence_boundaries(length)
   characters = np.stack([begin, *word_characters(words, length), end])
   embedded = token_layer(tensors, options, characters)
-  after, layers = {}, [np.concatenate([embedded, embedded], axis=1)]
+  layers = [np.concatenate([embedded, embedded], axis=1)]
   halves = [embedded, embedded]
   for layer in range(lstm["n_layers"]):
     for direction in range(2):
       name, x = cell(direction, layer), halves[direction][:: -1 if direction else 1]
       c, h = np.zeros(lstm["dim"]), np.zeros(lstm["projection_dim"])
-      if state is not None:
-        c, h = state[direction, layer]
       outputs = []
       for now in x:
         gates = np.concatenate([now, h]) @ tensors[name + "W_0"] + tensors[name + "B"]
@@ -123,10 +121,9 @@ def reference(tensors, options, words, state=None):
           if lstm.get("proj_clip"):
             h = np.clip(h, -lstm["proj_clip"], lstm["proj_clip"])
         outputs.append(h + now if lstm.get("use_skip_connections") and layer else h)
-      after[direction, layer] = c, h
       halves[direction] = np.array(outputs)[:: -1 if direction else 1]
     layers.append(np.concatenate(halves, axis=1))
-  return np.array(layers)[:, 1:-1], after
+  return np.array(layers)[:, 1:-1]
 
 
 def with_characters(tokens, sentences, max_characters):
