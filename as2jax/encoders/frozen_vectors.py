@@ -1,16 +1,18 @@
 """A frozen encoder: the vectors of a table's words, computed once and kept (CETE section 3.1)."""
 
 import dataclasses
+import hashlib
+import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Int32, Shaped
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
@@ -20,15 +22,18 @@ from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.encoders import family as families
-from as2jax.encoders import frozen_vector_cache
 from as2jax.encoders.family import Source
-from as2jax.runtime import sharding
+from as2jax.runtime import cache, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder
 
-log = logging.getLogger(__name__)
+VERSION = 1  # of the vectors and their meaning; part of every key
+STORAGE = ("float32", "float16")
 # Fields of an encoder that do not change what it computes without dropout.
 _SILENT = ("hidden_dropout", "attention_dropout", "unroll", "remat", "parent", "name")
+_NAME = "features"  # of the array in the cache
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +41,7 @@ class FrozenVectors(Input):
   """The vectors of an encoder that no step moves, in place of token ids: tokens become words.
 
   Attributes:
-    storage: type of the files, one of `frozen_vector_cache.STORAGE`.
+    storage: type of the files, one of `STORAGE`.
     encoder: what computes the vectors; None before `bind`.
 
   """
@@ -66,36 +71,99 @@ class FrozenVectors(Input):
     return FrozenVectors(self.storage, encoder)
 
   def retokenise(self, units: UnitTable) -> UnitTable:
-    """The table of words: each word is a token."""
-    return frozen_vector_cache.word_table(units, of_words=self.encoder.of_words).units
+    """Returns the table of words: each word is a token."""
+    return word_table(units, of_words=self.encoder.of_words).units
 
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float[np.ndarray, "w ..."]:
-    """The vectors of all words, computed or read from the cache."""
+    """Returns the vectors of all words, computed or read from the cache."""
     inputs = declared(self.encoder.source.module)
     columns = {i.name: Column(i.level, i.columns(None, questions, tables)) for i in inputs}
     return self.encoder(tables.units, columns)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
-    """The encoder's width, by abstract evaluation, in the type of the files."""
+    """Returns the encoder's width, by abstract evaluation, in the type of the files."""
     return self.encoder.width(), self.storage
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
-    """The type of the files, and how often the encoder has run."""
+    """Returns the type of the files, and how often the encoder has run."""
     return {"storage": self.storage, "encoder_calls": self.encoder.calls}
+
+
+class WordTable(NamedTuple):
+  """Words in place of tokens, and whence they come.
+
+  Attributes:
+    units: a table whose tokens are words.
+    first, length: the tokens of each word in the table before, counted from its unit's first;
+      length 0 where there are none.
+
+  """
+
+  units: UnitTable
+  first: Int32[np.ndarray, "w"]
+  length: Int32[np.ndarray, "w"]
+
+
+def word_table(units: UnitTable, *, of_words: bool) -> WordTable:
+  """Makes each word of `units` a token, whose id is the number of its form.
+
+  Special tokens, which no word owns, are left out; a unit without any word keeps one token that
+  stands for none (its id is the number of forms).
+
+  Args:
+    units: tokens with word spans.
+    of_words: whether the tokens are words as they are (ELMo, word vectors): they stay.
+
+  """
+  if of_words:
+    within = np.arange(len(units.ids)) - np.repeat(units.offsets[:-1], units.lengths)
+    return WordTable(units, within.astype(np.int32), np.ones(len(units.ids), np.int32))
+  counts = np.diff(units.word_offsets)
+  bare = counts == 0
+  places = units.word_offsets[:-1][bare]
+  put = lambda values, new: np.insert(np.asarray(values), places, new)
+  offsets = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
+  begin = np.repeat(units.word_offsets[:-1], counts)
+  table = dataclasses.replace(
+    units,
+    ids=put(units.word_form, len(units.forms)),
+    offsets=offsets,
+    type=np.zeros(offsets[-1], np.int8),
+    role=put(units.word_role, np.asarray(units.role)[units.offsets[:-1][bare]]),
+    word_start=(np.arange(len(units.word_form)) - begin).astype(np.int32),
+    word_length=np.ones(len(units.word_form), np.int32),
+  )
+  return WordTable(table, put(units.word_start, 0), put(units.word_length, 0))
+
+
+def key(units: UnitTable, words: WordTable, inputs: Mapping[str, np.ndarray], settings: Any) -> str:
+  """Returns the SHA-256 (hex) of all that the encoder reads, and of `settings`.
+
+  Args:
+    inputs: the columns that the encoder reads beside the ids, by name (ELMo's characters).
+    settings: JSON data: the weights' hash, the encoder's fields, the type of the file.
+
+  """
+  digest = hashlib.sha256(json.dumps([VERSION, settings]).encode())
+  arrays = (units.ids, units.type, units.offsets, words.units.offsets, words.first, words.length)
+  for array in (*arrays, *(inputs[name] for name in sorted(inputs))):
+    digest.update(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).tobytes())
+  return digest.hexdigest()
 
 
 class FrozenEncoder:
   """Word vectors of an encoder that no step moves: a word's is the mean of its tokens'.
 
-  ELMo's words and rows of word vectors are words already. Where ELMo's layers are to be mixed by
-  learned weights (`encoder.mix` = `learned`), each word has all of them.
+  Where ELMo's layers are to be mixed by learned weights (`encoder.mix` = `learned`), each word has all
+  of them.
 
   Args:
     source: the encoder; its parameters are on the devices while a table is computed.
     digest: the hash of its parameters.
-    storage: type of the files, one of `frozen_vector_cache.STORAGE`.
+    storage: type of the files, one of `STORAGE`.
     cache: the folder in which they are kept.
     rows, row_length: shape of the batches that the encoder sees.
 
@@ -110,11 +178,10 @@ class FrozenEncoder:
   def __init__(
     self, source: Source, *, digest: str, storage: str, cache: str, rows: int, row_length: int
   ):
-    if storage not in frozen_vector_cache.STORAGE:
-      raise InputError(
-        f"model.storage = {storage!r}: use one of {', '.join(frozen_vector_cache.STORAGE)}"
-      )
+    if storage not in STORAGE:
+      raise InputError(f"model.storage = {storage!r}: use one of {', '.join(STORAGE)}")
     self.source, self.storage, self.cache = source, storage, cache
+    self.of_words = families.find(source.provenance["family"]).of_words
     self.all_layers = getattr(source.module, "mix", None) == "learned"
     self.row_length = row_length
     # Of this process alone: on several hosts the lock of the cache would keep the others waiting.
@@ -122,66 +189,80 @@ class FrozenEncoder:
     self._shards = len(jax.local_devices())
     self._every, self._parts = sharding.replicated(mesh), NamedSharding(mesh, PartitionSpec("data"))
     self._rows = -(-rows // self._shards) * self._shards
-    fields = {
-      f.name: getattr(source.module, f.name)
-      for f in dataclasses.fields(source.module)
-      if f.name not in _SILENT
-    }
+    fields = {}
+    for name in sorted(field.name for field in dataclasses.fields(source.module)):
+      if name not in _SILENT:
+        fields[name] = repr(getattr(source.module, name))
     self._settings = {
       # Two builds, or a CPU and a GPU, do not compute the same vectors to the bit.
       "computed_by": [jax.lib.__version__, jax.default_backend()],
       "weights": digest,
       "encoder": type(source.module).__name__,
-      "fields": {name: repr(value) for name, value in sorted(fields.items())},
+      "fields": fields,
       "all_layers": self.all_layers,
       "storage": storage,
     }
     self._encode = jax.jit(self._hidden, out_shardings=self._every)
     self.calls = 0
 
-  @property
-  def of_words(self) -> bool:
-    """Whether the encoder's tokens are words, so that a table needs no word spans."""
-    return families.find(self.source.provenance["family"]).of_words
-
   def __call__(self, units: UnitTable, inputs: Mapping[str, Column]) -> np.ndarray:
-    """The vectors of the words of `units`.
+    """Returns the vectors of the words of `units`, computed once and then read from the cache.
 
     Args:
       units: with word spans, unless `of_words`.
       inputs: what the encoder reads beside the ids, by name.
 
     Returns:
-      `[words, d]` or `[words, layers, d]`, memory-mapped, of the words of
-      `frozen_vector_cache.word_table`.
-
-    Raises:
-      InputError: see `frozen_vector_cache.cached`.
+      `[words, d]` or `[words, layers, d]`, memory-mapped, of the words of `word_table`.
 
     """
-    words = frozen_vector_cache.word_table(units, of_words=self.of_words)
+    words = word_table(units, of_words=self.of_words)
     values = {name: column.values for name, column in inputs.items()}
-    name = frozen_vector_cache.key(units, words, values, self._settings)
-    batcher = self._batcher(units, inputs)
+    name = key(units, words, values, self._settings)
     shape = (len(words.units.ids), *self.width())
-    about = {**self._settings, "pretrained": self.source.provenance["pretrained"], "shape": shape}
     before = self.calls
-    vectors = frozen_vector_cache.cached(
-      self.cache,
-      name,
-      shape,
-      self.storage,
-      lambda writer: self._fill(writer, words, batcher),
-      about,
-    )
+
+    def compute(writer: cache.Writer) -> dict[str, Any]:
+      writer.create(_NAME, shape, self.storage)
+      for start, vectors in self._vectors(words, self._batcher(units, inputs)):
+        writer.write(_NAME, self._stored(vectors), start)
+      about = {**self._settings, "pretrained": self.source.provenance["pretrained"]}
+      return {"about": about | {"shape": shape}}
+
+    vectors = cache.cached(cache.place(self.cache, "features", name), compute).arrays[_NAME]
     log.info(
-      "frozen vectors: %s words × %s in %s, %s",
+      "frozen vectors: %s words × %s in %s, %d calls of the encoder",
       f"{shape[0]:,}",
       shape[1:],
       self.storage,
-      f"{self.calls - before} calls of the encoder" if self.calls > before else "cached",
+      self.calls - before,
     )
     return vectors
+
+  def width(self) -> tuple[int, ...]:
+    """Returns the shape of a word's vectors, `(d,)` or `(layers, d)`."""
+    specs = {i.name: i.spec() for i in declared(self.source.module)}
+    empty = lambda tail=(), kind=np.int32: jnp.zeros((1, 1, 8, *tail), kind)
+    tokens = Tokens(
+      *(empty() for _ in range(5)), inputs={name: empty(*spec) for name, spec in specs.items()}
+    )
+    module = self.source.module
+    hidden = lambda: module.init_with_output(
+      jax.random.key(0), tokens, all_layers=self.all_layers, train=False
+    )[0]
+    shape = jax.eval_shape(hidden).shape
+    return (shape[0], *shape[4:]) if self.all_layers else shape[3:]
+
+  def _stored(self, vectors: Shaped[np.ndarray, "n ..."]) -> np.ndarray:
+    """Returns vectors in the type of the files; InputError where one is not finite in it."""
+    with np.errstate(over="ignore"):
+      stored = np.ascontiguousarray(vectors, self.storage)
+    if not np.isfinite(stored).all():
+      raise InputError(
+        f"a word's vector holds {np.abs(vectors).max():.4g}, which is not finite in {self.storage}: "
+        "set model.storage and encoder.dtype to 'float32', or take other weights"
+      )
+    return stored
 
   def _batcher(self, units: UnitTable, inputs: Mapping[str, Column]) -> Batcher:
     n = len(units)
@@ -205,23 +286,6 @@ class FrozenEncoder:
       inputs=inputs,
     )
 
-  def width(self) -> tuple[int, ...]:
-    """`(d,)`, or `(layers, d)`: the shape of a word's vectors."""
-    specs = {i.name: i.spec() for i in declared(self.source.module)}
-    empty = lambda tail=(), kind=np.int32: jnp.zeros((1, 1, 8, *tail), kind)
-    tokens = Tokens(
-      *(empty() for _ in range(5)), inputs={name: empty(*spec) for name, spec in specs.items()}
-    )
-    module = self.source.module
-    hidden = lambda: module.init_with_output(
-      jax.random.key(0), tokens, all_layers=self.all_layers, train=False
-    )[0]
-    shape = jax.eval_shape(hidden).shape
-    return (shape[0], *shape[4:]) if self.all_layers else shape[3:]
-
-  def _tree(self) -> dict:
-    return traverse_util.unflatten_dict(dict(self.source.params), sep="/")
-
   def _hidden(self, params: Any, tokens: Tokens) -> Float[Array, "s r l ..."]:
     hidden = self.source.module.apply(
       {"params": params}, tokens, all_layers=self.all_layers, train=False
@@ -229,40 +293,30 @@ class FrozenEncoder:
     hidden = jnp.moveaxis(hidden, 0, 3) if self.all_layers else hidden
     return hidden.astype(jnp.float32)
 
-  def _fill(
-    self,
-    writer: frozen_vector_cache.FeatureWriter,
-    words: frozen_vector_cache.WordTable,
-    batcher: Batcher,
-  ) -> None:
-    params = jax.device_put(self._tree(), self._every)  # not kept: training wants the memory
+  def _vectors(
+    self, words: WordTable, batcher: Batcher
+  ) -> Iterator[tuple[int, Float32[np.ndarray, "w ..."]]]:
+    """Yields (number of the first word, vectors) of runs of words, in any order."""
+    params = traverse_util.unflatten_dict(dict(self.source.params), sep="/")
+    params = jax.device_put(params, self._every)  # not kept: training wants the memory
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
-    for i, hidden in enumerate(self._run(params, plan, batcher)):
-      for shard, rows in zip(plan.steps[i][0], hidden, strict=True):
-        if shard is not None:
-          for start, vectors in _word_vectors(words, shard, rows):
-            writer.put(start, vectors)
-
-  def _run(
-    self, params: Any, plan: Any, batcher: Batcher
-  ) -> Iterator[Float32[np.ndarray, "s r l ..."]]:
-    """The vectors of each batch; the next one is under way while one is read."""
-    under_way = None
-    for i in range(len(plan)):
-      tokens = jax.tree.map(lambda x: x[0], batcher.batch(plan, i).tokens)
-      placed = jax.device_put(tokens, self._parts)
-      self.calls += 1
-      started, under_way = under_way, self._encode(params, placed)
-      if started is not None:
-        yield np.asarray(started)
-    if under_way is not None:
-      yield np.asarray(under_way)
+    under_way = []  # one batch is computed while the one before it is read
+    for i in range(len(plan) + 1):
+      if i < len(plan):
+        tokens = jax.tree.map(lambda x: x[0], batcher.batch(plan, i).tokens)
+        self.calls += 1
+        under_way.append(self._encode(params, jax.device_put(tokens, self._parts)))
+      if i > 0:
+        hidden = np.asarray(under_way.pop(0))
+        for shard, rows in zip(plan.steps[i - 1][0], hidden, strict=True):
+          if shard is not None:
+            yield from _word_vectors(words, shard, rows)
 
 
 def _word_vectors(
-  words: frozen_vector_cache.WordTable, shard: Shard, hidden: Float32[np.ndarray, "r l ..."]
-) -> Iterable[tuple[int, Float32[np.ndarray, "w ..."]]]:
-  """(number of the first word, vectors) of each run of units that follow one another."""
+  words: WordTable, shard: Shard, hidden: Float32[np.ndarray, "r l ..."]
+) -> Iterator[tuple[int, Float32[np.ndarray, "w ..."]]]:
+  """Yields (number of the first word, vectors) of each run of units that follow one another."""
   flat = hidden.reshape(-1, *hidden.shape[2:])
   order = np.argsort(shard.units)
   units = shard.units[order]
@@ -277,7 +331,7 @@ def _word_vectors(
 def _means(
   flat: Float32[np.ndarray, "t ..."], first: np.ndarray, length: np.ndarray
 ) -> Float32[np.ndarray, "w ..."]:
-  """The mean of each span of rows of `flat`; zero where the span is empty."""
+  """Returns the mean of each span of rows of `flat`; zero where the span is empty."""
   if (length == 1).all():
     return flat[first]
   spans = np.maximum(length, 1)

@@ -1,6 +1,7 @@
 """Frozen encoders: their word vectors are those of each sentence alone, and are computed once."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -9,14 +10,15 @@ import tiny
 import tiny_elmo
 import tiny_encoders
 from flax import traverse_util
+from rows import lay
 from tiny_features import QUESTION, config
 
 from as2jax.config import recipes
-from as2jax.data.batches.batch import Tokens
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.word_tokenizer import entries
 from as2jax.encoders.bilm import word_characters
-from as2jax.encoders.frozen_vectors import FrozenEncoder
+from as2jax.encoders.frozen_vectors import FrozenEncoder, word_table
+from as2jax.encoders.frozen_vectors import key as vectors_key
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
@@ -51,7 +53,7 @@ def results(run):
 
 def words_alone(parts, texts):
   """The word vectors of each text, by the encoder on a row of that text alone."""
-  source, frozen, length = parts.source, parts.inputs[0].encoder, 64
+  source, frozen = parts.source, parts.inputs[0].encoder
   params = traverse_util.unflatten_dict(dict(source.params), sep="/")
   run = jax.jit(
     lambda tokens: source.module.apply(
@@ -63,25 +65,12 @@ def words_alone(parts, texts):
     tokenizer, characters = source.tokenizer_of([text]), None
     if source.open_vocabulary:
       characters = word_characters(entries(tokenizer), source.module.max_characters)
-    units = build_units([(text,)], tokenizer, template="single", max_length=length, words=True)
-    n = len(units.ids)
-    row = lambda values, n=n: np.pad(
-      np.asarray(values, np.int32), [(0, length - n), *[(0, 0)] * (np.ndim(values) - 1)]
-    )[None, None]
-    hidden = np.asarray(
-      run(
-        Tokens(
-          ids=row(units.ids),
-          segment=row(np.ones(n)),
-          position=row(np.arange(n)),
-          type=row(units.type),
-          role=row(units.role),
-          inputs={} if characters is None else {"characters": row(characters[units.ids])},
-        )
-      ),
-      np.float64,
-    )
-    hidden = hidden[..., 0, 0, :n, :]
+    units = build_units([(text,)], tokenizer, template="single", max_length=64, words=True)
+    tokens, _ = lay([units.ids], [(0,)], 64, types=[units.type])
+    if characters is not None:
+      tokens = tokens.replace(inputs={"characters": characters[np.asarray(tokens.ids)]})
+    hidden = np.asarray(run(tokens), np.float64)
+    hidden = hidden[..., 0, 0, : len(units.ids), :]
     if frozen.all_layers:
       hidden = np.moveaxis(hidden, 0, 1)
     spans = zip(units.word_start, units.word_length, strict=True)
@@ -202,6 +191,64 @@ def test_runs_over_words_and_ranking_of_new_texts(kind, tmp_path):
   assert len(ranked) == 3 and "A glacier is ice." in "".join(ranked)
 
 
-def test_an_unknown_storage_is_named():
+def test_what_cannot_be_stored_is_named():
   with pytest.raises(InputError, match="model.storage = 'int8'"):
     FrozenEncoder(None, digest="", storage="int8", cache="", rows=2, row_length=8)
+  for value, storage in ((1e6, "float16"), (np.nan, "float32")):
+    with pytest.raises(InputError, match=f"is not finite in {storage}: set model.storage"):
+      FrozenEncoder._stored(SimpleNamespace(storage=storage), np.full((5, 3), value, np.float32))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+  from tokenizers import Tokenizer as Backend
+  from tokenizers import models, normalizers, pre_tokenizers, processors
+
+  from as2jax.data.text.tokenizer import Tokenizer
+
+  pieces = ["[UNK]", "[CLS]", "[SEP]", *"abcd", *(f"##{c}" for c in "abcd")]
+  backend = Backend(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
+  backend.normalizer = normalizers.BertNormalizer()
+  backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  backend.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+  return Tokenizer(backend, "test")
+
+
+def table(tokenizer, texts, **options):
+  return build_units(
+    [(text,) for text in texts], tokenizer, template="single", max_length=9, words=True, **options
+  )
+
+
+def test_words_take_the_place_of_tokens(tokenizer):
+  units = table(tokenizer, ["ab c", "\u200b", "dcb"], roles=[0, 1, 1])  # the second has no token
+  words = word_table(units, of_words=False)
+  assert words.units.offsets.tolist() == [0, 2, 3, 4]
+  assert words.first.tolist() == [1, 3, 0, 1] and words.length.tolist() == [2, 1, 0, 3]
+  assert words.units.ids.tolist() == [0, 1, 3, 2] and words.units.forms == ("ab", "c", "dcb")
+  assert words.units.role.tolist() == [0, 0, 1, 1] and words.units.type.tolist() == [0] * 4
+  # The words of the table are the tokens that stand for one.
+  assert words.units.word_offsets.tolist() == [0, 2, 2, 3]
+  assert words.units.word_start.tolist() == [0, 1, 0]
+  assert words.units.word_length.tolist() == [1, 1, 1]
+  same = word_table(units, of_words=True)
+  assert same.units is units and same.first.tolist() == [0, 1, 2, 3, 4, 0, 1, 0, 1, 2, 3, 4]
+  assert same.length.tolist() == [1] * len(units.ids)
+
+
+def test_the_key_is_of_all_that_the_encoder_reads(tokenizer):
+  def key(texts=("a", "b c"), inputs={}, settings="w"):
+    units = table(tokenizer, texts)
+    return vectors_key(units, word_table(units, of_words=False), inputs, settings)
+
+  letters = np.zeros((9, 4), np.int32)
+  keys = {
+    key(),
+    key(("b c", "a")),
+    key(("a", "bc")),
+    key(settings="other"),
+    key(inputs={"characters": letters}),
+    key(inputs={"characters": letters + 1}),
+    key(("a", "b c", "d")),
+  }
+  assert len(keys) == 7 and key() == key()
