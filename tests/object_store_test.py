@@ -125,7 +125,7 @@ def test_logs_and_memory_are_kept(bucket):
     ["ice", "snow"], lower=True, treebank=False, skip_unknown=False, markers=()
   )
   table = np.ones((words.vocab_size, 3), np.float32)
-  encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
+  encoding = static.word_encoding(words, table)
   static.save(encoding, folder / open_encoder.ENCODER_FOLDER)
   np.testing.assert_array_equal(static.load(folder / open_encoder.ENCODER_FOLDER).table, table)
   open_encoder.forget(folder)

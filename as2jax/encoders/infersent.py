@@ -77,7 +77,7 @@ class RecurrentEncoder(nn.Module):
 
 
 def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
-  """The parameters `recurrent` of `RecurrentEncoder` from infersent1.pkl or infersent2.pkl.
+  """Loads the parameters `recurrent` of `RecurrentEncoder` from infersent1.pkl or infersent2.pkl.
 
   The first belongs to GloVe (glove.840B.300d), the second to fastText (crawl-300d-2M).
 
@@ -87,21 +87,13 @@ def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
 
   """
   tensors = weights.read_file(path)
-  other = [name for name in tensors if not name.startswith(_PREFIX) or "_l0" not in name]
-  if other:
-    raise InputError(
-      f"{path}: InferSent has one LSTM layer, {_PREFIX}*_l0; the file has "
-      f"{', '.join(other[:4])} too"
-    )
   try:
     params = from_torch(tensors, _PREFIX)
   except InputError as error:
     raise InputError(f"{path}: {error}") from error
-  if "backward" not in params:
-    raise InputError(f"{path}: the LSTM reads forward only; InferSent's reads both ways")
   hidden, width = params["forward"]["recurrent_kernel"].shape
-  if width != 4 * hidden:
-    raise InputError(f"{path}: {width // hidden} gates of {hidden} are no LSTM's, which has 4")
+  if "backward" not in params or width != 4 * hidden or len(tensors) != 8:
+    raise InputError(f"{path}: holds more or less than one bidirectional LSTM layer {_PREFIX}*_l0*")
   return params
 
 

@@ -1,7 +1,7 @@
 """Vectors of whole words from the input table of a BERT (Cross-VAEs, section 4.3)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,11 @@ from as2jax.encoders.static import (
   WORDS,
   StaticEncoder,  # noqa: F401 (`words` in the registry)
   WordEncoding,
-  digest,
+  check_word,
   kept_encoding,
+  word_encoding,
 )
 from as2jax.runtime.errors import InputError
-
-VOCABULARIES = ("data", "train")  # whether other splits' words are read
 
 
 def prepare(
@@ -32,7 +31,7 @@ def prepare(
   scale: float = 1.0,
   others: Iterable[str] = (),
 ) -> WordEncoding:
-  """The vocabulary of `texts`, with vectors from the BERT in `folder`.
+  """Makes the vocabulary of `texts`, with vectors from the BERT in `folder`.
 
   Texts are cleaned, lower-cased (where the BERT is) and split at spaces and punctuation as its own
   tokeniser does it before it looks for pieces. A word that the BERT has takes its row, any other
@@ -43,10 +42,10 @@ def prepare(
   Args:
     size: the most frequent so many words of `texts` come first; 0: all. The rest is unknown, unless
       `others` hold it.
+    marks: two pieces of the BERT that are put before and after each text.
     scale: factor of all vectors. As a BERT has them (s.d. 0.05) its texts differ by little at the
       output of a GRU, and matching takes long to begin.
     others: further texts, whose words are read but never generated.
-    marks: two pieces of the BERT that are put before and after each text.
 
   Raises:
     InputError: a folder without a BERT, marks that it lacks, texts without words.
@@ -54,59 +53,59 @@ def prepare(
   """
   tokenizer = transformer_folder.check_vocabulary(load_tokenizer(str(folder)), folder)
   backend, table = tokenizer.backend, transformer_folder.load_table(folder)
+  if type(backend.model).__name__ != "WordPiece" or backend.pre_tokenizer is None:
+    raise InputError(
+      f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where words begin; name "
+      "a BERT in encoder.pretrained"
+    )
   known = backend.get_vocab()
-  _check(backend, known, marks, folder)
+  if len(marks) != 2 or not known.keys() >= {word_tokenizer.UNKNOWN, *marks}:
+    raise InputError(
+      f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in {folder}, such as "
+      f"('[CLS]', '[SEP]'); it must have {word_tokenizer.UNKNOWN}, too"
+    )
   counts = _count(backend, texts)
   if not counts:
     raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
   words = word_tokenizer.by_frequency(counts)
-  kept = words[:size] if size else words
-  left_out = set(words[len(kept) :])
-  more = _count(backend, others)
+  generated = words[:size] if size else words
+  left_out = set(words[len(generated) :])
   # Not generated: words of the other texts and, where they are read, those that `size` leaves out.
-  read = word_tokenizer.by_frequency(
-    Counter({word: n for word, n in more.items() if word in left_out or word not in counts})
-  )
-  new_tokenizer = _tokenizer(backend, [*kept, *read], marks)
-  rows, whole = np.zeros((new_tokenizer.vocab_size, table.shape[1]), np.float32), 0
+  more = _count(backend, others)
+  for word in generated:
+    more.pop(word, None)
+  read = word_tokenizer.by_frequency(more)
+  new_tokenizer = _tokenizer(backend, [*generated, *read], marks)
+  rows = np.zeros((new_tokenizer.vocab_size, table.shape[1]), np.float32)
   for i, word in enumerate(word_tokenizer.entries(new_tokenizer)):
-    if word == word_tokenizer.PAD:
-      continue
-    whole += word in known
-    ids = [known[word]] if word in known else [p.id for p in backend.model.tokenize(word)]
-    rows[i] = scale * table[ids].mean(axis=0, dtype=np.float64)
-  statistics = {
-    "size": len(rows), "output_size": len(rows) - len(read), "types": len(counts),
-    "left_out_types": len(left_out), "tokens": counts.total(),
-    "left_out_tokens": sum(counts[word] for word in left_out), "read_types": len(read),
-    "words_of_the_bert": whole, "marks": list(marks),
-    "scale": scale,
-  }  # fmt: skip
-  return WordEncoding(new_tokenizer, rows, {**statistics, "sha256": digest(new_tokenizer, rows)})
-
-
-def _check(backend: Any, known: Collection[str], marks: Sequence[str], folder: Any) -> None:
-  """Refuses a tokeniser that is no BERT's, and marks that its vocabulary lacks."""
-  if type(backend.model).__name__ != "WordPiece" or backend.pre_tokenizer is None:
-    raise InputError(
-      f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
-      "words begin; name a BERT in encoder.pretrained"
-    )
-  missing = [mark for mark in (word_tokenizer.UNKNOWN, *marks) if mark not in known]
-  if missing or len(marks) != 2:
-    raise InputError(
-      f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
-      f"{folder}, such as ('[CLS]', '[SEP]')" + (f"; {missing[0]!r} is none" if missing else "")
-    )
+    if word in known:
+      rows[i] = scale * table[known[word]].astype(np.float64)
+    else:
+      ids = [piece.id for piece in backend.model.tokenize(word)]
+      rows[i] = scale * table[ids].mean(axis=0, dtype=np.float64)
+  rows[word_tokenizer.PAD_ID] = 0
+  return word_encoding(
+    new_tokenizer,
+    rows,
+    size=len(rows),
+    output_size=len(rows) - len(read),
+    types=len(counts),
+    left_out_types=len(left_out),
+    tokens=counts.total(),
+    left_out_tokens=sum(counts[word] for word in left_out),
+    read_types=len(read),
+    marks=list(marks),
+    scale=scale,
+  )
 
 
 def _count(backend: Any, texts: Iterable[str]) -> Counter[str]:
-  """How often each word occurs, split as the BERT's tokeniser splits before it looks for pieces."""
+  """Counts each word, split as the BERT's tokeniser splits before it looks for pieces."""
   counts: Counter[str] = Counter()
-  normalised = backend.normalizer.normalize_str if backend.normalizer else str
   for text in texts:
-    pieces = backend.pre_tokenizer.pre_tokenize_str(normalised(text))
-    counts.update(word for word, _ in pieces)
+    if backend.normalizer:
+      text = backend.normalizer.normalize_str(text)
+    counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
   return counts
 
 
@@ -138,10 +137,7 @@ class Words(Family):
     """Opens the run's words; `encoder.vocabulary` says whether other splits' words are read."""
 
     def make() -> WordEncoding:
-      if section["vocabulary"] not in VOCABULARIES:
-        raise InputError(
-          f"encoder.vocabulary = {section['vocabulary']!r}: use one of {', '.join(VOCABULARIES)}"
-        )
+      check_word(section["vocabulary"], ("data", "train"), "vocabulary")
       return prepare(
         request.texts("train"),
         hub.resolve(section["pretrained"]),

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,14 +20,12 @@ from as2jax.encoders import hub, word_vectors
 from as2jax.encoders.family import Family, Request, Source, build, register
 from as2jax.layers.transformer import INITIALIZER, Dropout
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json, refuse_others
+from as2jax.runtime.files import read_object
 from as2jax.runtime.registry import Rate
 
 # Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config.
 ENCODER_FOLDER = "encoder"
-PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
 WORDS = 50_000  # rows of a vocabulary that only the data would tell
-VOCABULARIES = ("data", "file")
 # Keys of a config's section that say how the vocabulary is made, no fields of the encoder.
 SETTINGS = ("vocabulary", "lower", "treebank", "unknown_words", "markers")
 _TABLE, _STATISTICS = "vectors.safetensors", "vectors.json"  # the second is written last
@@ -51,12 +48,8 @@ class WordTable(nn.Module):
 class StaticEncoder(nn.Module):
   """Word vectors behind the encoder contract: mean pooling of it is the mean of GloVe or fastText.
 
-  Its one parameter, `embeddings/word` [vocab_size, hidden_size], comes from `prepare`; frozen or
-  trained as `optimizer.lr_multipliers` says. Vectors are float32.
-
-  Attributes:
-    hidden_dropout: rate of dropout on the vectors.
-
+  Its one parameter, `embeddings/word` [vocab_size, hidden_size], comes from `prepare`; it is frozen or
+  trained as `optimizer.lr_multipliers` says.
   """
 
   vocab_size: int
@@ -111,33 +104,30 @@ def prepare(
   treebank: bool,
   unknown_words: str,
   markers: Sequence[str],
-  progress: float,
 ) -> WordEncoding:
-  """The vocabulary of `texts` and the vectors of its words from the file `path`.
+  """Makes the vocabulary of `texts`, and takes the vectors of its words from the file `path`.
 
   A word takes its own row, else that of its lower-cased form, else what `unknown_words` says
   (`word_vectors.lookup`).
 
   Args:
     vocabulary: `data`, the words of `texts`, or `file`, all rows of the file, with those words of
-      `texts` that have a row by their lower-cased form alone. Texts seen later hold more unknown
-      words under `data`, unless `texts` were all there will be.
+      `texts` that have a row by their lower-cased form alone.
     lower, treebank, markers: see `word_tokenizer.build`.
-    progress: seconds between two lines on stderr while the file is read; 0 for none.
 
   Raises:
     InputError: a setting that is not known, or see `word_vectors.read` and `word_tokenizer.build`.
 
   """
-  _check_settings(vocabulary, unknown_words)  # before minutes of reading
+  check_word(vocabulary, ("data", "file"), "vocabulary")  # before minutes of reading
+  check_word(unknown_words, word_vectors.UNKNOWN_WORDS, "unknown_words")
   counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
   wanted = None if vocabulary == "file" else {*counts, *markers}
-  vectors = word_vectors.read(path, wanted, lower=True, progress=progress)
+  vectors = word_vectors.read(path, wanted, lower=True)
   there = set(vectors.words)
-  known = [
-    word for word in word_tokenizer.by_frequency(counts) if word in there or word.lower() in there
-  ]
-  words = known if unknown_words == "skip" else word_tokenizer.by_frequency(counts)
+  ordered = word_tokenizer.by_frequency(counts)
+  known = [word for word in ordered if word in there or word.lower() in there]
+  words = known if unknown_words == "skip" else ordered
   if vocabulary == "file":
     words = [*vectors.words, *known]
   tokenizer = word_tokenizer.build(
@@ -148,50 +138,49 @@ def prepare(
     markers=markers,
   )
   entries = word_tokenizer.entries(tokenizer)
-  table, _ = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
+  table = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
   table[0] = 0  # padding
-  statistics = {
-    "vectors": vectors.statistics,
-    "vocabulary": vocabulary, "lower": lower, "treebank": treebank, "unknown_words": unknown_words,
-    "markers": list(markers),
-    "size": len(entries),
-    **_without_vector(counts, known),
-  }  # fmt: skip
-  return WordEncoding(tokenizer, table, {**statistics, "sha256": digest(tokenizer, table)})
+  unknown = set(ordered) - set(known)
+  return word_encoding(
+    tokenizer,
+    table,
+    vectors=vectors.statistics,
+    vocabulary=vocabulary,
+    lower=lower,
+    treebank=treebank,
+    unknown_words=unknown_words,
+    markers=list(markers),
+    size=len(entries),
+    types=len(counts),
+    oov_types=len(unknown),
+    tokens=counts.total(),
+    oov_tokens=sum(counts[word] for word in unknown),
+    frequent_oov=[word for word in ordered if word in unknown][:20],
+  )
 
 
-def _check_settings(vocabulary: str, unknown_words: str) -> None:
-  """Raises InputError where a setting is not known."""
-  if vocabulary not in VOCABULARIES:
-    raise InputError(f"encoder.vocabulary = {vocabulary!r}: use one of {', '.join(VOCABULARIES)}")
-  if unknown_words not in word_vectors.UNKNOWN_WORDS:
-    raise InputError(
-      f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(word_vectors.UNKNOWN_WORDS)}"
-    )
+def check_word(value: str, known: Sequence[str], key: str) -> None:
+  """Raises InputError where the encoder's key has another value than those known."""
+  if value not in known:
+    raise InputError(f"encoder.{key} = {value!r}: use one of {', '.join(known)}")
 
 
-def _without_vector(counts: Counter[str], known: Iterable[str]) -> dict[str, Any]:
-  """What the results say of words that have no row in the file."""
-  unknown = counts.keys() - set(known)
-  return {
-    "types": len(counts), "oov_types": len(unknown),
-    "tokens": counts.total(), "oov_tokens": sum(counts[word] for word in unknown),
-    "frequent_oov": sorted(unknown, key=lambda word: (-counts[word], word))[:20],
-  }  # fmt: skip
+def word_encoding(tokenizer: Tokenizer, table: np.ndarray, **statistics: Any) -> WordEncoding:
+  """Returns a vocabulary with its vectors and their digest."""
+  return WordEncoding(tokenizer, table, {**statistics, "sha256": _digest(tokenizer, table)})
+
+
+def _digest(tokenizer: Tokenizer, table: np.ndarray) -> str:
+  sha256 = hashlib.sha256(tokenizer.fingerprint.encode())
+  sha256.update(memoryview(np.ascontiguousarray(table)).cast("B"))
+  return sha256.hexdigest()
 
 
 def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
-  """Writes `tokenizer.json`, `vectors.safetensors` and, last, `vectors.json`, for `load`.
-
-  Raises:
-    InputError: the folder holds an encoding already, or cannot be written.
-
-  """
+  """Writes `tokenizer.json`, `vectors.safetensors` and, last, `vectors.json`, for `load`."""
   from safetensors import numpy as safetensors
 
   folder = epath.Path(folder)
-  if (folder / _STATISTICS).exists():
-    raise InputError(f"{folder} holds a vocabulary with its vectors already; give another folder")
   try:
     folder.mkdir(parents=True, exist_ok=True)
     word_tokenizer.save(encoding.tokenizer, folder)
@@ -202,40 +191,24 @@ def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
 
 
 def load(folder: epath.PathLike) -> WordEncoding:
-  """What `save` wrote.
-
-  Raises:
-    InputError: the folder holds none, not all of one, or a changed one.
-
-  """
+  """Loads what `save` wrote; InputError where it is not whole."""
   from safetensors import SafetensorError
   from safetensors import numpy as safetensors
 
   folder = epath.Path(folder)
   again = "make it again, from the data and the file of vectors"
-  if not (folder / _STATISTICS).exists():
-    raise InputError(f"{folder} holds no vocabulary with vectors (no {_STATISTICS}); {again}")
+  statistics = read_object(folder / _STATISTICS, again)
   tokenizer = load_tokenizer(str(folder))
   try:
-    statistics = read_json(folder / _STATISTICS)
-    refuse_others(folder / _TABLE)
     table = safetensors.load((folder / _TABLE).read_bytes())[_NAME]
-    whole = statistics["sha256"] == digest(tokenizer, table)
-  except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-    problem = f"{_STATISTICS} or {_TABLE} cannot be read ({error!r})"
-    raise InputError(f"{folder}: {problem}; {again}") from None
+    whole = statistics.get("sha256") == _digest(tokenizer, table)
+  except (OSError, ValueError, KeyError, SafetensorError):
+    whole = False
   if not whole:
     raise InputError(
-      f"{folder}: its files do not belong together (their hash is not that in {_STATISTICS}); {again}"
+      f"{folder}: {_TABLE}, the tokeniser and {_STATISTICS} do not belong together; {again}"
     )
   return WordEncoding(tokenizer, table, statistics)
-
-
-def digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:
-  """SHA-256 (hex) of a vocabulary and its vectors."""
-  sha256 = hashlib.sha256(tokenizer.fingerprint.encode())
-  sha256.update(memoryview(np.ascontiguousarray(table)).cast("B"))
-  return sha256.hexdigest()
 
 
 def kept_encoding(workdir: epath.PathLike, make: Callable[[], WordEncoding]) -> WordEncoding:
@@ -252,12 +225,7 @@ def kept_encoding(workdir: epath.PathLike, make: Callable[[], WordEncoding]) -> 
 
 
 def vector_width(file: str) -> int:
-  """Returns the width of word vectors, as published files have it in their names.
-
-  Raises:
-    InputError: the name does not say it (`glove.6B.300d.txt` does).
-
-  """
+  """Returns the width of word vectors, as published files have it in their names (`….300d.txt`)."""
   match = re.search(r"\.(\d+)d\b", file)
   if not match:
     raise InputError(
@@ -286,8 +254,7 @@ class WordVectors(Family):
 
     def make() -> WordEncoding:
       path = hub.found_file(section["vectors"], request.root)
-      settings = {key: section[key] for key in SETTINGS}
-      return prepare(request.texts(), path, **settings, progress=PROGRESS)
+      return prepare(request.texts(), path, **{key: section[key] for key in SETTINGS})
 
     encoding = kept_encoding(request.workdir, make)
     rows, width = encoding.table.shape
@@ -304,8 +271,10 @@ class WordVectors(Family):
     return Source(module, params, encoding.tokenizer, None, provenance)
 
   def read_weights(self, path: epath.Path) -> dict[str, np.ndarray]:
-    """Reads the parameters over the vectors, by path; static vectors have none."""
-    raise NotImplementedError
+    """Reads the parameters over the vectors, by path; InputError for static vectors, with none."""
+    raise InputError(
+      f"encoder.weights = {str(path)!r}: word vectors alone have no weights; set it to ''"
+    )
 
   def describe(self, section: Mapping[str, Any]) -> Source:
     """Builds the encoder of as many words as a data set may have, and of the file's width."""

@@ -37,21 +37,7 @@ def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
   actual = piece_vectors.prepare(TEXTS, folder, size=0, marks=MARKS)
   entries = word_tokenizer.entries(actual.tokenizer)
   # By frequency, then by the alphabet; split and cleaned as BERT does it.
-  assert entries == [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "the",
-    "a",
-    "dog",
-    "!",
-    "'",
-    ",",
-    "cafe",
-    "cat",
-    "s",
-  ]
+  assert entries == "[PAD] [UNK] [CLS] [SEP] the a dog ! ' , cafe cat s".split()
   assert not actual.table[0].any()
   assert len(pieces.encode(["cafe"]).ids) > 1
   for word, row in zip(entries[1:], actual.table[1:]):
@@ -123,7 +109,7 @@ def test_a_tokeniser_without_a_normaliser_is_read_and_one_without_words_refused(
 
 
 def test_bad_input_is_named(bert, tmp_path):
-  with pytest.raises(InputError, match=r"encoder.marks = .*'<s>' is none"):
+  with pytest.raises(InputError, match=r"encoder.marks = .*<s>.*give two entries"):
     piece_vectors.prepare(TEXTS, bert[0], size=0, marks=("<s>", "[SEP]"))
   with pytest.raises(InputError, match="give two entries"):
     piece_vectors.prepare(TEXTS, bert[0], size=0, marks=())

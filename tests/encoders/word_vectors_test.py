@@ -40,8 +40,8 @@ def file(folder: pathlib.Path, data: bytes, name="vectors.txt"):
   return folder / name
 
 
-def read(path, vocabulary=None, lower=False, progress=0.0):
-  return word_vectors.read(path, vocabulary, lower=lower, progress=progress)
+def read(path, vocabulary=None, lower=False):
+  return word_vectors.read(path, vocabulary, lower=lower)
 
 
 def as_dict(vectors):
@@ -59,29 +59,22 @@ def assert_whole(vectors):
   [
     content(),
     content()[:-1],
-    content(end="\r\n"),
-    content(end=" \n"),
-    b"\xef\xbb\xbf" + content(),
-    content() + b"\n\n",
-    b"5 3\n" + content(),
-    b"5 3\r\n" + content(end=" \r\n"),
-  ],
-  ids=[
-    "GloVe",
-    "no last end",
-    "CR LF",
-    "fastText's last space",
-    "byte order mark",
-    "empty lines at the end",
-    "header",
-    "header, CR LF",
+    content(end=" \r\n"),  # the space is fastText's
+    b"\xef\xbb\xbf" + content() + b"\n\n",
+    b"5 3 \r\n" + content(),
   ],
 )
 def test_formats(tmp_path, data):
   vectors = read(file(tmp_path, data))
   assert_whole(vectors)
-  assert vectors.statistics["rows"] == vectors.statistics["kept"] == 5
-  assert vectors.statistics["dimension"] == 3 and not vectors.statistics["malformed"]
+  assert vectors.statistics == {
+    "file": "vectors.txt",
+    "dimension": 3,
+    "rows": 5,
+    "kept": 5,
+    "duplicates": 0,
+    "malformed": 0,
+  }
 
 
 def test_packed(tmp_path):
@@ -94,9 +87,9 @@ def test_packed(tmp_path):
     out.writestr("b.txt", "x 1 2\n")
   assert_whole(read(f"{archive}:folder/a.txt"))
   assert read(f"{archive}:b.txt").words == ("x",)
-  with pytest.raises(InputError, match=r"several members; give one, as .*glove.zip:folder/a.txt"):
+  with pytest.raises(InputError, match=r"give one of its members, as .*glove.zip:folder/a.txt"):
     read(archive)
-  with pytest.raises(InputError, match="has no member 'c.txt'"):
+  with pytest.raises(InputError, match="there are folder/a.txt, b.txt"):
     read(f"{archive}:c.txt")
 
 
@@ -110,16 +103,6 @@ def test_only_the_vocabulary_is_kept(tmp_path):
   assert lower.words == ("the", "ice")
   with pytest.raises(InputError, match="none of the 1 words asked for"):
     read(path, {"ICE"})
-  assert read(path, {"ice"}).statistics | {"first_malformed": None} == {
-    "file": "vectors.txt",
-    "dimension": 3,
-    "rows": 5,
-    "kept": 1,
-    "duplicates": 0,
-    "malformed": 0,
-    "missing": 0,
-    "first_malformed": None,
-  }
 
 
 def test_the_first_of_equal_words_counts(tmp_path):
@@ -128,83 +111,54 @@ def test_the_first_of_equal_words_counts(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("row", "problem"),
+  "row",
   [
-    (b"w 1 2", "too few numbers"),
-    (b"w", "too few numbers"),
-    (b"w 0.1 2 0.3 4", "too many numbers"),
-    (b"w 1 2 3 v 1 2 3", "too many numbers"),
-    (b"w 1 2 x", "not a number"),
-    (b"w 1 2 1_0", "not a number"),
-    (b"w 1  2", "not a number"),
-    (b"w 1 nan 2", "not a finite number"),
-    (b"w 1 -inf 2", "not a finite number"),
-    (b"w 1 1e39 2", "not a finite number"),
-    (b" 1 2 3", "no word"),
-    (b"", "the line is empty"),
-    (b"w\xff 1 2 3", "not UTF-8"),
-    (b"w\t1\t2\t3", "too few numbers"),
+    b"w 1 2",
+    b"w",
+    b"w 0.1 2 0.3 4",
+    b"w 1 2 3 v 1 2 3",
+    b"w 1 2 x",
+    b"w 1 2 1_0",
+    b"w 1  2",
+    b"w 1 nan 2",
+    b"w 1 1e39 2",
+    b" 1 2 3",
+    b"w\xff 1 2 3",
+    b"w\t1\t2\t3",
   ],
 )
-def test_malformed_rows_are_counted_and_named(tmp_path, row, problem):
+def test_malformed_rows_are_counted(tmp_path, row):
   rows = [line.encode() for line in many()]
-  path = file(tmp_path, b"\n".join([*rows[:7], row, *rows[7:]]) + b"\n")
-  vectors = read(path)
+  vectors = read(file(tmp_path, b"\n".join([*rows[:7], row, *rows[7:]]) + b"\n"))
   assert vectors.words == tuple(f"w{i}" for i in range(200))
   assert vectors.table[:, 0].tolist() == list(range(200))
   assert vectors.statistics["malformed"] == 1
-  (named,) = vectors.statistics["first_malformed"]
-  assert named.startswith("line 8: ") and problem in named
-  first = file(tmp_path, row + b"\n" + b"\n".join(rows), "first.txt")
-  if problem != "too few numbers":  # else it is the layout that the other rows contradict
-    with pytest.raises(InputError, match=r"first.txt:1: |first.txt: \d+ of"):
-      read(first)
-
-
-def test_too_many_malformed_rows(tmp_path):
-  rows = many()
-  rows[10:13] = ["a", "b 1", "c 1 2"]
-  pattern = "3 of 200 rows are malformed, which is more than 1% .*line 11: too"
-  with pytest.raises(InputError, match=pattern):
-    read(file(tmp_path, content(rows)))
-  header = f"{len(rows)} 3"
-  with pytest.raises(InputError, match="0 of 197 rows are malformed, and its header says 200"):
-    read(file(tmp_path, content([header, *many(197)])))
-  assert read(file(tmp_path, content([header, *many(199)]))).statistics["missing"] == 1
-
-
-def test_other_files_are_refused_early(tmp_path):
-  lines = ["a b c d", *["some words of a text"] * 5000]
-  with pytest.raises(InputError, match="vectors.txt:1: not a number"):
-    read(file(tmp_path, content(lines)), {"some"})
-  long = ["a 1 2 3", *["some words of text that is long"] * 50_000]
-  with pytest.raises(InputError, match="1001 of 1002 rows"):
-    read(file(tmp_path, content(["a 1 2 3 4 5 6", *["some words"] * 50_000])))
-  with pytest.raises(InputError, match="rows are malformed"):
-    read(file(tmp_path, content(long)))
 
 
 @pytest.mark.parametrize(
   ("data", "pattern"),
   [
-    (b"", "is empty"),
-    (b"\n", ":1: .* is no row of word vectors"),
-    (b"word\n", "is no row"),
+    (b"", ":1: .* is no row of word vectors"),
+    (b"\n", "is no row"),
     (b"word\t1\t2\nword 1 2\n", "is no row"),
-    (b"3 4\n" + bytes(range(1, 200)) * 9, ":2: too"),
-    (b"\x00\x01" * 99, "a .bin must be saved"),
-    (b"0 5\n", "the header says 0 rows of 5"),
-    (b"x 2 3\na 1 2 3\nb 2 3 4\n", "2 of 3 words would end in a number, if a row had 2"),
+    (b"\x00\x01 " * 99, "a .bin as text"),
+    (b"3 4\n" + bytes(range(1, 200)) * 9, "1 of 1 rows are malformed.*line 2: not"),
+    (b"x 2 3\na 1 2 3\nb 2 3 4\n", "2 of 3 rows are malformed.*line 2: not a word and 2 numbers"),
     (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
-    (b"version https://git-lfs.github.com/spec/v1\n", ":1: not a number"),
+    (b"200 3\n" + content(many(197)), "0 of 197 rows are malformed, and its header says 200"),
+    (content([*many(198), "a", "b 1"]) + content(["c"]), "3 of 201 rows are malformed"),
+    (content(["a 1 2 3 4 5 6", *["some words"] * 50_000]), "1001 of 1002 rows"),
+    (
+      content(["a b c d", *["some words of a text"] * 50]),
+      "1 of 1 rows.*line 1: could not convert",
+    ),
     (gzip.compress(content(many()))[:-20], "cut off or damaged"),
     (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
   ],
 )
 def test_unfit_files(tmp_path, data, pattern):
-  with pytest.raises(InputError, match=pattern) as caught:
+  with pytest.raises(InputError, match=f"vectors.txt.*({pattern})"):
     read(file(tmp_path, data))
-  assert "vectors.txt" in str(caught.value)
 
 
 def test_absent_files(tmp_path):
@@ -245,8 +199,8 @@ def test_damage_never_changes_a_vector_silently(tmp_path, data):
   assert (
     len(actual) == 100
     or statistics["malformed"]
-    or statistics["missing"]
-    or statistics["duplicates"]
+    or statistics["rows"] != 100
+    or (statistics["duplicates"])
   )
 
 
@@ -272,31 +226,25 @@ def test_lookup_policies():
   vectors = Vectors(("Ice", "ice", "caves"), np.array([[1, 2], [3, 4], [8, 9]], np.float32), {})
   words = ["[PAD]", "Ice", "ICE", "Caves", "unknown"]
   for unknown_words, expected in (("zero", [0, 0]), ("skip", [0, 0]), ("mean", [4, 5])):
-    table, missing = lookup(vectors, words, unknown_words=unknown_words)
+    table = lookup(vectors, words, unknown_words=unknown_words)
     assert table.tolist() == [expected, [1, 2], [3, 4], [8, 9], expected]
-    assert missing == ["[PAD]", "unknown"] and table.dtype == np.float32
-  table, _ = lookup(vectors, words, unknown_words="uniform")
-  again, _ = lookup(vectors, ["unknown", "other"], unknown_words="uniform")
+  table = lookup(vectors, words, unknown_words="uniform")
+  again = lookup(vectors, ["unknown", "other"], unknown_words="uniform")
   assert table[4].tolist() == again[0].tolist() != again[1].tolist()
   wide = Vectors(("x",), np.zeros((1, 4000), np.float32), {})
-  drawn = lookup(wide, ["unknown"], unknown_words="uniform")[0]
+  drawn = lookup(wide, ["unknown"], unknown_words="uniform")
   assert 0.24 < abs(drawn).max() <= 0.25 and abs(drawn.mean()) < 0.01
-  with pytest.raises(InputError, match="encoder.unknown_words = 'drop'"):
-    lookup(vectors, words, unknown_words="drop")
 
 
-def test_a_large_file_is_streamed_with_progress(tmp_path, capsys):
+def test_a_large_file_is_streamed(tmp_path):
   numbers = " ".join(["0.123456"] * 100)
   path = file(tmp_path, b"".join(f"w{i} {numbers}\n".encode() for i in range(20_000)))
   assert path.stat().st_size > 18e6
   tracemalloc.start()
-  vectors = read(path, {"w3", "w19999"}, progress=1e-9)
+  vectors = read(path, {"w3", "w19999"})
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   assert vectors.words == ("w3", "w19999") and peak < 1e6
-  lines = capsys.readouterr().err.splitlines()
-  assert len(lines) == 4 and "20% , " not in lines[0]
-  assert lines[0].endswith("4,095 rows, 1 words found") and "20%" in lines[0]
 
 
 def test_what_vectors_were_trained_on_is_read_with_them(tmp_path):
@@ -304,10 +252,9 @@ def test_what_vectors_were_trained_on_is_read_with_them(tmp_path):
   told = {"dataset": "sample", "bytes": path.stat().st_size}
   (tmp_path / "vectors.txt.json").write_text(json.dumps(told))
   assert read(path).statistics["trained_on"] == {"dataset": "sample"}
-  for other in (json.dumps(told | {"bytes": 1}), "{", "[]"):
-    (tmp_path / "vectors.txt.json").write_text(other)
-    with pytest.raises(InputError, match="vectors.txt.json does not describe"):
-      read(path)
+  (tmp_path / "vectors.txt.json").write_text(json.dumps(told | {"bytes": 1}))
+  with pytest.raises(InputError, match="vectors.txt.json does not describe"):
+    read(path)
 
 
 def real(name):

@@ -27,7 +27,7 @@ def main(arguments):
 
 
 def vectors(path, vocabulary=None):
-  return word_vectors.read(path, vocabulary, lower=False, progress=0.0)
+  return word_vectors.read(path, vocabulary, lower=False)
 
 
 def pairs(topics=2, each=400):
@@ -68,7 +68,6 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
     treebank=False,
     unknown_words="skip",
     markers=(),
-    progress=0.0,
   )
   assert encoding.statistics["tokens"] == told["words"]
   assert encoding.statistics["oov_types"] == encoding.statistics["types"] - told["vocabulary"]
