@@ -24,27 +24,22 @@ TEMPLATES = {
 
 def unit_parts(template: str, question: str, candidate: Candidate) -> tuple[str, ...]:
   """Return the texts of a question's candidate in the order of `template`, for `build_units`."""
-  texts = {
-    "question": question,
-    "candidate": candidate.text,
-    "previous": candidate.previous,
-    "next": candidate.next,
-  }
+  texts = dict(zip(ROLES, (question, candidate.text, candidate.previous, candidate.next)))
   return tuple(texts[role] for role in TEMPLATES[template])
 
 
 def split_parts(template: str) -> tuple[list[int], list[int]]:
   """Return positions of the parts that a unit must have, and of its context."""
-  parts = list(enumerate(TEMPLATES[template]))
-  context = [i for i, role in parts if role in ("previous", "next")]
-  return [i for i, _ in parts if i not in context], context
+  required, context = [], []
+  for i, role in enumerate(TEMPLATES[template]):
+    (context if role in ("previous", "next") else required).append(i)
+  return required, context
 
 
 def truncate(
   lengths: Int64[np.ndarray, "u p"], template: str, room: int | Int64[np.ndarray, "u"]
 ) -> Int64[np.ndarray, "u p"]:
-  """Tokens kept of each part so that a unit has at most `room`: context goes first.
-
+  """Return the tokens kept of each part so that a unit has at most `room`: context goes first.
   `joint` keeps something of every part: the longest are cut, all of them to one length.
   """
   room = np.broadcast_to(room, len(lengths))
@@ -64,8 +59,7 @@ def truncate(
 def _longest_first(
   lengths: Int64[np.ndarray, "u 2"], room: Int64[np.ndarray, "u"]
 ) -> Int64[np.ndarray, "u 2"]:
-  """Cuts the longer of two parts to the other's length, then both evenly.
-
+  """Cut the longer of two parts to the other's length, then both evenly.
   As the library does: an odd token stays with the longer one, with the second of equals.
   """
   first_longer = lengths[:, 0] > lengths[:, 1]
@@ -82,7 +76,7 @@ def _longest_first(
 def _to_one_level(
   lengths: Int64[np.ndarray, "u p"], room: Int64[np.ndarray, "u"]
 ) -> Int64[np.ndarray, "u p"]:
-  """Cuts the longest parts of each unit to the same length; a rest goes to the first of them."""
+  """Cut the longest parts of each unit to one length; a rest goes to the first of them."""
   ascending = np.sort(lengths, axis=1)
   left = np.arange(lengths.shape[1], 0, -1)  # parts as long as the one at this place, or longer
   below = np.cumsum(ascending, axis=1) - ascending
@@ -103,7 +97,7 @@ def _to_one_level(
 def count_words(
   texts: TextTable, index: Int64[np.ndarray, "u p"], kept: Int64[np.ndarray, "u p"]
 ) -> Int64[np.ndarray, "u p"]:
-  """Words of each part that keep a token; a word cut in half keeps its first tokens."""
+  """Count the words of each part that keep a token; a word cut in half keeps its first tokens."""
   text_of_word = np.repeat(np.arange(len(texts.offsets) - 1), np.diff(texts.word_offsets))
   first = texts.word_start + texts.offsets[text_of_word]
   end = np.searchsorted(first, texts.offsets[index] + kept)
@@ -120,21 +114,12 @@ def assemble(
   around: list[tuple[Special, ...]],
   types: tuple[int, int],
 ) -> dict[str, np.ndarray]:
-  """Joins parts and special tokens to units.
-
-  Args:
-    texts: the tokens of the distinct texts.
-    index: the text of each part.
-    kept: how many of its tokens stay, from its first.
-    word_counts: how many of its words stay.
-    role: its role.
-    parts: how many parts a unit has; those beyond are empty and have no special tokens.
-    around: the special tokens before, between and after the parts.
-    types: token type of the first part and of the later ones.
-
-  Returns:
-    The token and word arrays of `UnitTable` for these units, one after the other.
-
+  """Join parts and special tokens to units: the token and word arrays of `UnitTable`, unit after
+  unit.
+  `index` is the text of each part, of which the first `kept` tokens and `word_counts` words stay. A
+  unit has `parts` parts; those beyond are empty, without special tokens. `around` are the special
+  tokens before, between and after the parts, `types` the token types of the first part and of later
+  ones.
   """
   units, most = index.shape
   fixed, kinds, owners, places = _segments(around, types, most)
@@ -172,18 +157,14 @@ def assemble(
 def _segments(
   around: list[tuple[Special, ...]], types: tuple[int, int], most: int
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-  """Return a unit as a row of segments: one a special token, one a part.
-
-  Returns:
-    Of each segment its id (−1 for a part), token type and part; and the places of the parts.
-
+  """Return a unit as a row of segments, one a special token, one a part.
+  Of each its id (−1 for a part), token type and part; and the places of the parts.
   """
   fixed, kinds, owners, places = [], [], [], []
   for part in range(most + 1):
-    for id_, type_ in around[part]:
-      fixed.append(id_)
-      kinds.append(type_)
-      owners.append(max(part - 1, 0))
+    fixed += [id_ for id_, _ in around[part]]
+    kinds += [type_ for _, type_ in around[part]]
+    owners += [max(part - 1, 0)] * len(around[part])
     if part < most:
       places.append(len(fixed))
       fixed.append(-1)
@@ -200,12 +181,9 @@ def _ranges(starts: Int64[np.ndarray, "n"], sizes: Int64[np.ndarray, "n"]) -> np
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-  """What stands before texts, without anything between prompt and text.
-
-  Attributes:
-    question: before each question, also where question and candidate form one unit.
-    candidate: before each candidate that is a unit of its own.
-
+  """Holds what stands before texts, without anything between prompt and text.
+  `question` is before each question, also where question and candidate form one unit; `candidate`
+  before each candidate that is a unit of its own.
   """
 
   question: str = ""
@@ -215,12 +193,7 @@ class Prompts:
     self, units: Sequence[tuple[str, ...]], roles: Sequence[int] | None
   ) -> Sequence[tuple[str, ...]]:
     """Return the texts of units with their prompts.
-
-    Args:
-      units: the texts of each unit.
-      roles: of units of one text, whether each is a question (`ROLES`); None of joined units, whose
-        first text is the question.
-
+    `roles` says which units of one text are questions (`ROLES`); None of joined units.
     """
     if not self.question and not self.candidate:
       return units
@@ -230,28 +203,19 @@ class Prompts:
     return [(by_role[role] + text,) for (text,), role in zip(units, roles, strict=True)]
 
   def check(self, tokenizer: Any, max_length: int, inputs: Sequence[Any]) -> None:
-    """Compares the prompts with the length of a unit and with what else reads its words.
-
-    Args:
-      tokenizer: that reads the units; None where each table has its own.
-      max_length: tokens of a unit, special tokens included.
-      inputs: what the model reads beside token ids.
-
-    Raises:
-      InputError: a prompt leaves no room for a text, or an input would count its words.
-
+    """Raise InputError where a prompt leaves no room for a text, or an input would count its words.
+    `tokenizer` is None where each table has its own; `inputs` are what the model reads beside ids.
     """
     for prompt in filter(None, (self.question, self.candidate)):
-      readers = [entry.name for entry in inputs if entry.needs_words]
-      if readers:
-        raise InputError(
-          f"data.prompts: the prompt {prompt!r:.80} would be counted among the words of the input "
-          f"{readers[0]!r}; set data.prompts to ('', '')"
-        )
+      for entry in inputs:
+        if entry.needs_words:
+          raise InputError(
+            f"data.prompts: the prompt {prompt!r:.80} would be counted among the words of the input "
+            f"{entry.name!r}; set data.prompts to ('', '')"
+          )
       if tokenizer is None:
         continue
-      special = tokenizer.special
-      around = len(special.single_before) + len(special.single_after)
+      around = sum(map(len, tokenizer.special.around(1)))
       tokens = int(tokenizer.encode([prompt]).lengths[0])
       if tokens + around >= max_length:
         raise InputError(

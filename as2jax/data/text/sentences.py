@@ -45,15 +45,11 @@ _OPENERS = frozenset(
 
 @functools.lru_cache(maxsize=64)
 def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
-  """(start, end) of each sentence of `text`, in order.
-
-  No sentence has space at its ends, and nothing but space lies between two; a text of nothing but
-  space has none.
+  """Return (start, end) of each sentence of `text`, in order, without space at its ends.
+  Nothing but space lies between two; a text of nothing but space has none.
   """
   breaks = [match.span() for match in _PARAGRAPH.finditer(text)]
-  for match in _END.finditer(text):
-    if _ends(text, match):
-      breaks.append(match.span("space"))
+  breaks += [match.span("space") for match in _END.finditer(text) if _ends(text, match)]
   spans, start = [], 0
   for end, resume in [*sorted(breaks), (len(text), len(text))]:
     if end < start:
@@ -86,9 +82,7 @@ def _ends(text: str, match: re.Match) -> bool:
 def _stop_ends(before: str, after: str, first: str) -> bool:
   """Tell whether a full stop between the words `before` and `after` ends a sentence."""
   word = before.lower()
-  if word in _OPENS:
-    return False
-  if word in _BEFORE_NUMBERS and first.isdigit():
+  if word in _OPENS or word in _BEFORE_NUMBERS and first.isdigit():
     return False
   if word in _EITHER or _INITIALS.fullmatch(before):
     return not first.isdigit() and after.lower() in _OPENERS

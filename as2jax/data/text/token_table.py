@@ -12,16 +12,16 @@ from as2jax.data.text.words import cumulative
 from as2jax.runtime import cache
 
 VERSION = 1  # of the arrays and their meaning; part of every cache key
-_DTYPES = {
-  "ids": np.int32,
-  "type": np.int8,
-  "role": np.int8,
-  "offsets": np.int64,
-  "word_start": np.int32,
-  "word_length": np.int32,
-  "word_role": np.int8,
-  "word_form": np.int32,
-  "word_offsets": np.int64,
+# The arrays of a table, by what their length is.
+_ARRAYS = {
+  "offsets": {"offsets": np.int64, "word_offsets": np.int64},
+  "tokens": {"ids": np.int32, "type": np.int8, "role": np.int8},
+  "words": {
+    "word_start": np.int32,
+    "word_length": np.int32,
+    "word_role": np.int8,
+    "word_form": np.int32,
+  },
 }
 
 
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnitTable:
-  """Tokenised units (sentences or joined sequences), one after the other.
+  """Holds tokenised units (sentences or joined sequences), one after the other.
 
   Attributes:
     ids, type, role: of each token: vocabulary id, token type, part (`ROLES`; special tokens carry
@@ -49,8 +49,7 @@ class UnitTable:
     word_role, word_form: its part, and the number of its lower-cased form in `forms`.
     word_offsets: words of unit u are `word_offsets[u]:word_offsets[u + 1]`; all 0 without words.
     forms: the distinct lower-cased words, in order of first appearance.
-    truncated_units: units that lost tokens to `max_length`.
-    lost_by_role: tokens lost, one count a role.
+    truncated_units, lost_by_role: units that lost tokens to `max_length`; tokens lost, by role.
     blank_units: units with a question or candidate that holds text but gives no token.
     folder: of the cache that it is mapped from, "" in memory.
 
@@ -75,7 +74,7 @@ class UnitTable:
   def of_lengths(
     cls, lengths: Sequence[int], ids: Int32[np.ndarray, "t"] | None = None
   ) -> "UnitTable":
-    """Units of so many tokens, all of one role and without words; their ids are 0 where not given."""
+    """Make units of so many tokens, all of one role and without words; ids are 0 where not given."""
     offsets = cumulative(np.asarray(lengths, np.int64))
     small, none = np.zeros(offsets[-1], np.int8), np.zeros(0, np.int32)
     return cls(
@@ -99,12 +98,12 @@ class UnitTable:
 
   @property
   def lengths(self) -> Int64[np.ndarray, "u"]:
-    """Tokens of each unit, special tokens included."""
+    """Return the tokens of each unit, special tokens included."""
     return np.diff(self.offsets)
 
   @property
   def tokens_lost(self) -> int:
-    """Tokens lost to `max_length`, over all units."""
+    """Return the tokens lost to `max_length`, over all units."""
     return sum(self.lost_by_role)
 
   def unit(self, index: int) -> Unit:
@@ -142,19 +141,15 @@ class UnitTable:
 
 
 def create_arrays(writer: cache.Writer, tokens: int, units: int, words: int) -> None:
-  """Begins the arrays of a table, each of its length."""
-  for name in ("offsets", "word_offsets"):
-    writer.create(name, (units + 1,), _DTYPES[name])
-  for name in ("ids", "type", "role"):
-    writer.create(name, (tokens,), _DTYPES[name])
-  for name in ("word_start", "word_length", "word_role", "word_form"):
-    writer.create(name, (words,), _DTYPES[name])
+  """Begin the arrays of a table, each of its length."""
+  lengths = {"offsets": units + 1, "tokens": tokens, "words": words}
+  for kind, arrays in _ARRAYS.items():
+    for name, dtype in arrays.items():
+      writer.create(name, (lengths[kind],), dtype)
 
 
-def table_of(entry: cache.Entry | None) -> UnitTable | None:
-  """Returns the table that an entry of the cache holds."""
-  if entry is None:
-    return None
+def table_of(entry: cache.Entry) -> UnitTable:
+  """Return the table that an entry of the cache holds."""
   fields = dict(entry.fields)
   fields["forms"], fields["lost_by_role"] = tuple(fields["forms"]), tuple(fields["lost_by_role"])
   return UnitTable(**entry.arrays, **fields, folder=str(entry.folder or ""))

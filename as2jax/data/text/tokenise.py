@@ -1,7 +1,4 @@
-"""From texts to units: the table of a data set, tokenised once and cached.
-
-`load_tokenizer` reads a tokeniser from an encoder's folder, `build_units` makes the table.
-"""
+"""Tokenises texts once and assembles units from them: the table of a data set, cached."""
 
 import array
 import hashlib
@@ -52,7 +49,7 @@ def build_units(
   roles: Sequence[int] | np.ndarray | None = None,
   cache: str = "",
 ) -> UnitTable:
-  """Tokenises each distinct text once and assembles the units from them.
+  """Tokenise each distinct text once and assemble the units from them.
 
   What exceeds `max_length` (special tokens counted) is cut at the right: question and candidate
   longest first (transformers' `longest_first`), and only where nothing of the context is left. A
@@ -60,11 +57,10 @@ def build_units(
 
   Args:
     units: the texts of each unit, in the order of `TEMPLATES[template]`.
-    template: a key of `TEMPLATES`.
     words: whether to find words and their spans.
     roles: of the template `single`, the role of each unit; all questions where None.
-    cache: a local folder in which the table is kept and, the next time, found and memory-mapped
-      without tokenising; "" for none.
+    cache: a local folder that keeps the table, from which it is memory-mapped next time; "" for
+      none.
 
   Raises:
     InputError: an empty question or candidate, a `max_length` without room for them, an unknown
@@ -94,21 +90,17 @@ def build_units(
   else:
     writer = caches.Writer()
     entry = writer.finish(build(writer))
-  table = table_of(entry)
-  assert table is not None
-  return table
+  return table_of(entry)
 
 
 def _roles(template: str, units: int, parts: int) -> np.ndarray:
   """Return the roles of all parts; the candidates of `joint` are numbered from 1."""
-  if template == "joint":
-    if parts > np.iinfo(np.int8).max:
-      raise InputError(
-        f"{parts - 1} candidates in one unit are too many; give at most {np.iinfo(np.int8).max - 1}"
-      )
+  if template != "joint":
+    row = [ROLES[part] for part in TEMPLATES[template]]
+  elif parts <= np.iinfo(np.int8).max:
     row = range(parts)
   else:
-    row = [ROLES[part] for part in TEMPLATES[template]]
+    raise InputError(f"{parts - 1} candidates in one unit are too many; give at most 126")
   return np.broadcast_to(np.asarray(row, np.int8), (units, parts))
 
 
@@ -135,7 +127,7 @@ def _build(
   roles: np.ndarray,
   writer: caches.Writer,
 ) -> dict[str, Any]:
-  """Writes the arrays of the table of `units`; returns its other fields."""
+  """Write the arrays of the table of `units`; return its other fields."""
   names, index, parts = _distinct_texts(units, template, roles.shape[1])
   texts = tokenize(names, tokenizer, find_words=find_words)
   lengths = np.diff(texts.offsets)[index]
@@ -152,17 +144,8 @@ def _build(
   writer.write("word_offsets", word_offsets)
   for start in range(0, len(index), _CHUNK):
     chunk = slice(start, start + _CHUNK)
-    pieces = assemble(
-      texts,
-      index[chunk],
-      kept[chunk],
-      word_counts[chunk],
-      roles[chunk],
-      parts[chunk],
-      around,
-      types,
-    )
-    for name, piece in pieces.items():
+    of_units = (values[chunk] for values in (index, kept, word_counts, roles, parts))
+    for name, piece in assemble(texts, *of_units, around, types).items():
       writer.write(name, piece)
   lost = lengths - kept
   there = np.arange(index.shape[1]) < parts[:, None]
@@ -180,27 +163,20 @@ def _build(
 def _distinct_texts(
   units: Sequence[tuple[str, ...]], template: str, most: int
 ) -> tuple[list[str], Int64[np.ndarray, "u p"], Int64[np.ndarray, "u"]]:
-  """Return the distinct texts, which of them each part of each unit is, and how many parts each unit has.
-
+  """Return the distinct texts, which of them each part of each unit is, and each unit's parts.
   Parts beyond a unit's last (`joint` alone) are the empty text.
   """
   names, context = TEMPLATES[template], split_parts(template)[1]
   numbers: dict[str, int] = {}
   index, parts = array.array("q"), array.array("q")
   for row, unit in enumerate(units):
-    if (
-      isinstance(unit, str)
-      or len(unit) != len(names)
-      and not (template == "joint" and len(unit) > len(names))
-    ):
+    if isinstance(unit, str) or len(unit) != len(names) and template != "joint":
       raise ValueError(f"unit {row} is {unit!r:.200}, not a tuple of {', '.join(names)}")
     for i, text in enumerate(unit):
       if i not in context and (not text or text.isspace()):
-        part = "text" if template == "single" else names[min(i, len(names) - 1)]
-        beside = [text for text in unit if text and not text.isspace()]
-        where = f", beside {beside!r:.300}" if beside else ""
         raise InputError(
-          f"unit {row} of {len(units)}: the {part} is empty{where}; give it a text or leave it out"
+          f"unit {row} of {len(units)}, {unit!r:.300}: text {i + 1} is empty; give it a text or leave "
+          "the unit out"
         )
     missing = ("",) * (most - len(unit))
     index.extend(numbers.setdefault(text, len(numbers)) for text in (*unit, *missing))

@@ -1,7 +1,7 @@
 """Fast tokenisers from a folder: text to vocabulary ids, and the special tokens around parts.
 
 A `tokenizer.json` is read by `tokenizers` alone, which starts in 0.03 s. Older vocabulary files are
-converted by transformers (see `as2jax.data.text.vocabulary`), which takes seconds to import; `kept`
+converted by transformers (`as2jax.data.text.vocabulary`), which takes seconds to import; `kept`
 stores the result in a run's folder, so that ranking never imports it.
 """
 
@@ -29,15 +29,9 @@ SKIPPED = "[SKIP]"
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-  """The special tokens before, between and after the parts of a sequence, as (id, type).
-
+  """Holds the special tokens before, between and after the parts of a sequence, as (id, type).
   BERT: `[CLS] a [SEP] b [SEP]`; RoBERTa: `<s> a </s></s> b </s>`; XLNet: `a <sep> b <sep> <cls>`.
-
-  Attributes:
-    before, middle, after: of a sequence of two parts.
-    single_before, single_after: of a sequence of one part.
-    types: token type of the text of the first part and of the later ones.
-
+  `types` are those of the text of the first part and of the later ones.
   """
 
   before: tuple[Special, ...]
@@ -48,13 +42,9 @@ class SpecialTokens:
   types: tuple[int, int]
 
   def around(self, parts: int) -> list[tuple[Special, ...]]:
-    """Return the special tokens of a sequence of `parts` parts: before it, between its parts, after it.
-
+    """Return the special tokens before a sequence of `parts` parts, between them and after it.
     From the second on, a separator that had the type of the part before it has the later type.
-
-    Raises:
-      InputError: several parts, and a tokeniser of words, which has no separator.
-
+    Raises InputError for several parts of a tokeniser of words, which has no separator.
     """
     if parts == 1:
       return [self.single_before, self.single_after]
@@ -71,13 +61,8 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-  """Tokens of several texts, one after the other, without special tokens.
-
-  Attributes:
-    ids: vocabulary ids.
-    lengths: tokens of each text.
-    starts, ends: span of each token in the characters of its text; empty unless asked for.
-
+  """Holds the tokens of several texts, one after the other, without special tokens.
+  `starts` and `ends` are the spans in the characters of a text; empty unless asked for.
   """
 
   ids: Int32[np.ndarray, "t"]
@@ -87,15 +72,11 @@ class Encoded:
 
 
 class Tokenizer:
-  """A fast tokeniser without truncation and padding, and what its pair template says.
-
+  """Makes tokens by a `tokenizers.Tokenizer` without truncation and padding, and knows its pair
+  template.
   A word-level one whose unknown word is `SKIPPED` leaves unknown words out; of a text that has no
-  other words one is kept, so that a text that holds something gives a token.
-
-  Args:
-    backend: a `tokenizers.Tokenizer`; its truncation and padding are switched off.
-    source: where it came from, for messages.
-
+  other words one is kept, so that a text that holds something gives a token. `source` is for
+  messages.
   """
 
   def __init__(self, backend: Any, source: str):
@@ -113,15 +94,14 @@ class Tokenizer:
 
   def ids(self) -> set[int]:
     """Return all ids that a text can give, special tokens around it included."""
-    special = self.special
     ids = set(self.backend.get_vocab(with_added_tokens=True).values())
-    for gap in dataclasses.astuple(special)[:5]:
-      ids.update(id_ for id_, _ in gap)
+    for gap in dataclasses.astuple(self.special)[:5]:
+      ids.update(dict(gap))
     return ids
 
   @functools.cached_property
   def fingerprint(self) -> str:
-    """Return the SHA-256 (hex) of the serialised tokeniser: equal fingerprints tokenise equally."""
+    """Return the SHA-256 (hex) of the serialised tokeniser: equal ones tokenise equally."""
     return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
   def tokens(self, ids: Iterable[SupportsInt]) -> list[str]:
@@ -129,15 +109,8 @@ class Tokenizer:
     return [self.backend.id_to_token(int(i)) for i in ids]
 
   def encode(self, texts: Sequence[str], *, spans: bool = False) -> Encoded:
-    """Tokenises each text, in parallel, without special tokens.
-
-    Args:
-      texts: any strings, the empty one too.
-      spans: whether to fill the character spans (takes a third longer).
-
-    Raises:
-      InputError: a text is not valid Unicode (it holds half of a surrogate pair).
-
+    """Tokenise each text, in parallel, without special tokens; with character spans if `spans`.
+    Raises InputError for a text that is not valid Unicode (half of a surrogate pair).
     """
     encode = self.backend.encode_batch if spans else self.backend.encode_batch_fast
     try:
@@ -151,27 +124,19 @@ class Tokenizer:
         "surrogate pair; correct it or leave it out"
       ) from error
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-    total = int(lengths.sum())
     flat = itertools.chain.from_iterable
-    ids = np.fromiter(flat(e.ids for e in encodings), np.int32, total)
+    ids = np.fromiter(flat(e.ids for e in encodings), np.int32, int(lengths.sum()))
     pairs = np.zeros((0, 2), np.int32)
     if spans:
-      pairs = np.fromiter(flat(flat(e.offsets for e in encodings)), np.int32, 2 * total)
-      pairs = pairs.reshape(total, 2)
+      pairs = np.fromiter(flat(flat(e.offsets for e in encodings)), np.int32).reshape(-1, 2)
     encoded = Encoded(ids, lengths, pairs[:, 0], pairs[:, 1])
     return encoded if self._skipped is None else _without(encoded, self._skipped)
 
 
 def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
-  """Return the tokeniser that a run keeps as `tokenizer.json`: read from there, or converted and written.
-
-  Args:
-    memory: a folder of the run; made where it is absent. "" keeps nothing.
-    convert: opens the tokeniser of the pretrained encoder; called on the first opening alone.
-
-  Raises:
-    InputError: the file cannot be read as a tokeniser.
-
+  """Return the tokeniser that the run in `memory` keeps as `tokenizer.json`, or convert and write
+  it.
+  `memory` "" keeps nothing. Raises InputError where the file cannot be read as a tokeniser.
   """
   if not memory:
     return convert()
@@ -190,17 +155,9 @@ def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
 
 
 def load_tokenizer(folder: str) -> Tokenizer:
-  """Loads a tokeniser from the folder of a pretrained encoder.
-
+  """Load a tokeniser from the folder of a pretrained encoder, local or remote.
   Read is, in this order: `tokenizer.json`; `vocab.txt` (BERT); `vocab.json` with `merges.txt`
-  (RoBERTa); `spiece.model` (XLNet). The last three are converted by transformers.
-
-  Args:
-    folder: a folder, local or remote; a hub name must have been resolved to one.
-
-  Raises:
-    InputError: the folder or its files are missing, or cannot be read as a tokeniser.
-
+  (RoBERTa); `spiece.model` (XLNet). Raises InputError where none can be read.
   """
   path = epath.Path(folder)
   if not path.is_dir():
@@ -217,7 +174,7 @@ def _word_level(backend: Any) -> bool:
 
 
 def _without(encoded: Encoded, skipped: int) -> Encoded:
-  """`encoded` without the tokens `skipped`, save the first of a text that has no others."""
+  """Return `encoded` without the tokens `skipped`, save the first of a text that has no others."""
   text = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)
   kept = encoded.ids != skipped
   bare = (np.bincount(text[kept], minlength=len(encoded.lengths)) == 0) & (encoded.lengths > 0)
@@ -232,8 +189,7 @@ def _without(encoded: Encoded, skipped: int) -> Encoded:
 
 
 def _probe(backend: Any, source: str) -> SpecialTokens:
-  """Finds the special tokens in what the tokeniser makes of one text and of two.
-
+  """Find the special tokens in what the tokeniser makes of one text and of two.
   That a tokeniser of words has no separator is its nature; that one of pieces has none is a file
   without its template.
   """
@@ -263,7 +219,9 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
 def _gaps(
   encoding: Any, parts: int, source: str
 ) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
-  """Return the special tokens before, between and after the texts of `encoding`, and the texts' types."""
+  """Return the special tokens before, between and after the texts of `encoding`, and the texts'
+  types.
+  """
   sequence = encoding.sequence_ids
   places = [[i for i, s in enumerate(sequence) if s == part] for part in range(parts)]
   if not all(places):

@@ -50,10 +50,8 @@ _GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 def file_of(folder: epath.Path) -> str:
   """Return the name of the file in `folder` that says which id an entry has.
-
-  Raises:
-    InputError: none of `FILES` is there, or one is no file but a directory, a pipe or a device.
-
+  Raises InputError where none of `FILES` is there, or one is no file but a directory, a pipe or a
+  device.
   """
   for name in (*_NAMES, "merges.txt", *_BESIDE):
     refuse_others(folder / name)
@@ -75,26 +73,22 @@ def _first(folder: epath.Path) -> str:
 
 
 def load_backend(folder: epath.Path) -> Any:
-  """Builds the `tokenizers.Tokenizer` of the files in `folder`.
+  """Build the `tokenizers.Tokenizer` of the files in `folder`; InputError where none can be read."""
+  from tokenizers import Tokenizer
 
-  Raises:
-    InputError: none of `FILES` is there, or one of them cannot be read.
-
-  """
   file = file_of(folder)
   try:
+    settings = _settings(folder)
     if file == "tokenizer.json":
-      return _serialised(folder)
+      text = (folder / file).read_text(encoding="utf-8")
+      return _as_stated(Tokenizer.from_str(text), text, settings)
     with tempfile.TemporaryDirectory() as copy:  # transformers reads local files alone
       for name in (file, "merges.txt", *_BESIDE):
         if (folder / name).exists():
           pathlib.Path(copy, name).write_bytes((folder / name).read_bytes())
       convert = {"vocab.txt": _wordpiece, "vocab.json": _byte_pairs, "spiece.model": _unigram}
-      backend = convert[file](pathlib.Path(copy), settings := _settings(folder), folder)
-    content = json.loads(backend.to_str())
-    if _as_stated(content, settings):
-      backend = type(backend).from_str(json.dumps(content))
-    return backend
+      backend = convert[file](pathlib.Path(copy), settings, folder)
+    return _as_stated(backend, backend.to_str(), settings)
   except InputError:
     raise
   except Exception as error:  # the libraries raise errors of many kinds on what they cannot parse
@@ -105,14 +99,10 @@ def load_backend(folder: epath.Path) -> Any:
 
 
 def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
-  """Tell whether `tokenizer.json` itself states the id `largest`, and all added tokens have their ids.
-
-  It states the ids of its added tokens, whatever stands before them: where the largest id is such
-  a one, no entry at the end is lost.
-
-  Args:
-    backend: what `load_backend` made of the folder; largest: the largest id in it.
-
+  """Tell whether `tokenizer.json` itself states the id `largest`, and all added tokens have their
+  ids.
+  Where the largest id is one that it states, no entry at the end is lost. `backend` is what
+  `load_backend` made.
   """
   if file_of(folder) != "tokenizer.json":
     return False
@@ -121,32 +111,22 @@ def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
   return right and largest in (token["id"] for token in added)
 
 
-def _serialised(folder: epath.Path) -> Any:
-  from tokenizers import Tokenizer
-
-  text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+def _as_stated(backend: Any, text: str, settings: dict[str, Any]) -> Any:
+  """Return the tokeniser serialised in `text`, with what `settings` state."""
   content = json.loads(text)
-  if _as_stated(content, _settings(folder)):
-    text = json.dumps(content)
-  return Tokenizer.from_str(text)
-
-
-def _as_stated(content: dict[str, Any], settings: dict[str, Any]) -> bool:
-  """Sets in a parsed `tokenizer.json` what `settings` state; whether this changed anything."""
   names = settings.get("model_input_names", ["token_type_ids"])
   changed = "token_type_ids" not in names and _without_types(content.get("post_processor") or {})
-  if settings.get("tokenizer_class") in _GENERAL:
-    return changed
-  for (part, kind), keys in _STATED.items():
-    rule = content.get(part) or {}
-    for key, theirs in keys.items():
-      if rule.get("type") == kind and key in settings and settings[key] != rule.get(theirs):
-        rule[theirs], changed = settings[key], True
-  return changed
+  if settings.get("tokenizer_class") not in _GENERAL:
+    for (part, kind), keys in _STATED.items():
+      rule = content.get(part) or {}
+      for key, theirs in keys.items():
+        if rule.get("type") == kind and key in settings and settings[key] != rule.get(theirs):
+          rule[theirs], changed = settings[key], True
+  return type(backend).from_str(json.dumps(content)) if changed else backend
 
 
 def _without_types(rule: dict[str, Any]) -> bool:
-  """Gives all tokens of a template the type 0, as a model has it that is given no types."""
+  """Give all tokens of a template the type 0, as a model has it that is given no types."""
   changed = False
   for piece in (*rule.get("single", ()), *rule.get("pair", ())):
     for token in piece.values():
@@ -158,7 +138,7 @@ def _without_types(rule: dict[str, Any]) -> bool:
 
 
 def _settings(folder: epath.Path) -> dict[str, Any]:
-  """Say what `tokenizer_config.json` says, {} where there is none."""
+  """Return what `tokenizer_config.json` says, {} where there is none."""
   path = folder / _SETTINGS
   if not path.exists():
     return {}
@@ -177,11 +157,10 @@ def _settings(folder: epath.Path) -> dict[str, Any]:
 
 
 def _require(vocab: dict[str, int], tokens: list[str], where: epath.Path) -> None:
-  missing = [token for token in tokens if token not in vocab]
-  if missing:
+  if missing := set(tokens) - set(vocab):
     raise InputError(
-      f"{where}: the vocabulary of {len(vocab)} entries lacks {', '.join(missing)}; "
-      "is it whole, and that of this kind of encoder?"
+      f"{where}: the vocabulary of {len(vocab)} entries lacks {', '.join(sorted(missing))}; is it whole, "
+      "and that of this kind of encoder?"
     )
 
 
@@ -191,12 +170,12 @@ def _special(settings: dict[str, Any], name: str, default: str) -> str:
 
 
 def _known(named: dict[str, str], vocab: dict[str, int]) -> dict[str, Any]:
-  """Replaces special tokens that the vocabulary lacks by None: transformers would give them new ids."""
+  """Replace special tokens that the vocabulary lacks by None: transformers would give them new ids."""
   return {name: token if token in vocab else None for name, token in named.items()}
 
 
 def _wordpiece(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
-  """BERT's; without a setting, cased if and only if the vocabulary has upper-case letters."""
+  """Convert BERT's; without a setting, cased if and only if the vocabulary has upper-case letters."""
   from transformers import BertTokenizer
 
   lines = (copy / "vocab.txt").read_text(encoding="utf-8").split("\n")
@@ -218,7 +197,7 @@ def _wordpiece(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path)
 
 
 def _byte_pairs(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
-  """RoBERTa's byte-level pairs."""
+  """Convert RoBERTa's byte-level pairs."""
   from transformers import AddedToken, RobertaTokenizer
 
   vocab = json.loads((copy / "vocab.json").read_text(encoding="utf-8"))
@@ -235,7 +214,7 @@ def _byte_pairs(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path
 
 
 def _unigram(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
-  """XLNet's unigram model; pieces that end in a digit and a comma are made improbable."""
+  """Convert XLNet's unigram model; pieces that end in a digit and a comma become improbable."""
   from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
   from transformers.convert_slow_tokenizer import XLNetConverter
 
@@ -258,12 +237,8 @@ def _unigram(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -
   )
   tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
   tokenizer.post_processor = converter.post_processor()
-  special = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<eop>", "<eod>", "<mask>")
-  tokenizer.add_special_tokens(
-    [
-      AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
-      for token in special
-      if token in vocab
-    ]
-  )
+  for token in ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<eop>", "<eod>", "<mask>"):
+    if token in vocab:
+      added = AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
+      tokenizer.add_special_tokens([added])
   return tokenizer

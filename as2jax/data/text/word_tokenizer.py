@@ -28,7 +28,7 @@ _WHOLE = rf"\d+(?:[.,:]\d+)+|(?:\p{{L}}\.){{2,}}|(?<!\S)(?i:{_ENDING})(?!\S)"
 
 
 def splitter(*, lower: bool, treebank: bool) -> Any:
-  """Return a `tokenizers.Tokenizer` that only splits: its normaliser and pre-tokeniser, no vocabulary."""
+  """Return a `tokenizers.Tokenizer` that only normalises and splits, without a vocabulary."""
   from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
   backend = Tokenizer(models.WordLevel({PAD: 0, UNKNOWN: 1}, unk_token=UNKNOWN))
@@ -45,11 +45,10 @@ def splitter(*, lower: bool, treebank: bool) -> Any:
 
 
 def count(texts: Iterable[str], *, lower: bool, treebank: bool) -> Counter[str]:
-  """Say how often each word occurs in `texts`, split as `build`'s tokeniser splits them."""
-  backend = splitter(lower=lower, treebank=treebank)
+  """Count how often each word occurs in `texts`, split as `build`'s tokeniser splits them."""
   counts: Counter[str] = Counter()
-  for text in texts:
-    counts.update(_words(backend, text))
+  for words in split(texts, lower=lower, treebank=treebank):
+    counts.update(words)
   return counts
 
 
@@ -62,19 +61,17 @@ def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list
 def build(
   words: Iterable[str], *, lower: bool, treebank: bool, skip_unknown: bool, markers: Sequence[str]
 ) -> Tokenizer:
-  """Return a tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`, in order.
+  """Return a tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`.
 
   Args:
-    words: the vocabulary; from a `Counter`, by frequency (`by_frequency`).
-    lower: whether texts are lower-cased first, character by character (so that a Greek final
-      sigma becomes an inner one). A typographic apostrophe becomes a plain one always.
-    treebank: False splits exactly as `as2jax.data.text.words.WORD`; True has English endings, numbers
-      and abbreviations as the Penn Treebank, and so GloVe's vocabulary, has them: do n't, John 's,
-      1,000.5, 10:30, u.s. (but divides at hyphens, as False does).
-    skip_unknown: whether unknown words are left out of a text (the unknown word is `[SKIP]` then);
-      otherwise they are `[UNK]`.
-    markers: () or two words to be put before and after each text, such as `<s>`, `</s>`
-      (InferSent); they are words with vectors of their own.
+    words: the vocabulary, in order.
+    lower: whether texts are lower-cased first, character by character (so that a Greek final sigma
+      becomes an inner one). A typographic apostrophe becomes a plain one always.
+    treebank: False splits exactly as `as2jax.data.text.words.WORD`; True has English endings,
+      numbers and abbreviations as the Penn Treebank, and so GloVe's vocabulary, has them: do n't,
+      John 's, 1,000.5, 10:30, u.s. (but divides at hyphens, as False does).
+    skip_unknown: whether unknown words (`[SKIP]` then, else `[UNK]`) are left out of a text.
+    markers: () or two words put before and after each text, such as `<s>`, `</s>` (InferSent).
 
   Raises:
     InputError: neither no nor two markers, or a marker that is not in `words`.
@@ -91,12 +88,12 @@ def build(
   if markers:
     if len(markers) != 2:
       raise InputError(f"markers {tuple(markers)!r}: give none, or one before and one after a text")
-    missing = [marker for marker in markers if marker not in vocabulary]
-    if missing:
-      raise InputError(
-        f"the marker {missing[0]!r} is no word of the vocabulary, so it has no "
-        "vector; use vectors that have it, or no markers"
-      )
+    for marker in markers:
+      if marker not in vocabulary:
+        raise InputError(
+          f"the marker {marker!r} is no word of the vocabulary, so it has no vector; use vectors "
+          "that have it, or no markers"
+        )
     before, after = markers
     backend.post_processor = processors.TemplateProcessing(
       single=f"{before} $A {after}",
@@ -107,7 +104,7 @@ def build(
 
 
 def by_frequency(counts: Counter[str]) -> list[str]:
-  """Return the words of `counts`, frequent ones first, equally frequent ones in alphabetical order."""
+  """Return the words of `counts`, frequent ones first, equally frequent ones by alphabet."""
   return sorted(counts, key=lambda word: (-counts[word], word))
 
 
@@ -117,7 +114,7 @@ def entries(tokenizer: Tokenizer) -> list[str]:
 
 
 def save(tokenizer: Tokenizer, folder: epath.PathLike) -> None:
-  """Writes `tokenizer.json`, from which `load_tokenizer` makes an equal tokeniser."""
+  """Write `tokenizer.json`, from which `load_tokenizer` makes an equal tokeniser."""
   (epath.Path(folder) / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
 
 

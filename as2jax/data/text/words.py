@@ -26,7 +26,7 @@ def words(text: str) -> list[tuple[str, int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def word_pattern(those: str) -> re.Pattern[str]:
-  """`WORD` for texts whose marks are those."""
+  """Return `WORD` for texts whose marks are those."""
   return re.compile(WORD.format(those))
 
 
@@ -42,10 +42,8 @@ PLAIN_WORD = re.compile(r"\w+")
 
 def plain_words(text: str) -> list[str]:
   """Return the runs of letters, digits and underscores of the lower-cased text, in order.
-
-  What the lexical rankers and the overlap features count: no punctuation, no inner apostrophes. A
-  letter and its accent are one letter, in whichever of Unicode's forms they are written (NFC), and
-  marks that have no such form stay in their word, as the vowel signs of Devanagari do.
+  The lexical rankers and the overlap features count them. A letter and its accent are one letter,
+  in whichever of Unicode's forms they are written (NFC); other marks stay in their word.
   """
   text = unicodedata.normalize("NFC", text).lower()
   there = marks(text)
@@ -59,16 +57,10 @@ def plain_form(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TextTable:
-  """Tokens (and words) of distinct texts, one after the other, without special tokens.
-
-  Attributes:
-    ids: vocabulary ids.
-    offsets: tokens of text n are `offsets[n]:offsets[n + 1]`.
-    word_start, word_length: span of each word in tokens, from its text's first.
-    word_form: the number of its form in `forms`.
-    word_offsets: words of text n are `word_offsets[n]:word_offsets[n + 1]`; all 0 without words.
-    forms: the distinct forms, in order of first appearance.
-
+  """Holds tokens (and words) of distinct texts, one after the other, without special tokens.
+  Tokens of text n are `ids[offsets[n]:offsets[n + 1]]`. A word's span is in tokens from its text's
+  first, its form a number of `forms` (in order of first appearance), its text by `word_offsets`
+  (all 0 without words).
   """
 
   ids: Int32[np.ndarray, "t"]
@@ -81,8 +73,7 @@ class TextTable:
 
 
 def tokenize(texts: Sequence[str], tokenizer: Tokenizer, *, find_words: bool) -> TextTable:
-  """Tokenises `texts` chunk by chunk, and finds their words if `find_words`.
-
+  """Tokenise `texts` chunk by chunk, and find their words if `find_words`.
   A token belongs to the word that holds its first character other than space; a word that owns no
   token is left out.
   """
@@ -112,11 +103,8 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, *, find_words: bool) ->
 def _word_spans(
   texts: Sequence[str], encoded: Encoded, forms: dict[str, int]
 ) -> tuple[Int32[np.ndarray, "3 w"], Int64[np.ndarray, "n"]]:
-  """Gives tokens to words; new forms are added to `forms`.
-
-  Returns:
-    Start, length and form of each word that owns a token; the number of such words a text.
-
+  """Return start, length and form of each word that owns a token, and their number a text.
+  New forms are added to `forms`.
   """
   text_words = [words(text) for text in texts]
   flat = [word for text in text_words for word in text]
@@ -137,13 +125,8 @@ def _word_spans(
   kept = owner[first]
   text = text_of_word[kept]
   form = [forms.setdefault(flat[word][0], len(forms)) for word in kept.tolist()]
-  span = np.stack(
-    [
-      token[first] - cumulative(encoded.lengths)[text],
-      token[last] - token[first] + 1,
-      np.array(form, np.int64),
-    ]
-  )
+  start, length = token[first] - cumulative(encoded.lengths)[text], token[last] - token[first] + 1
+  span = np.stack([start, length, np.array(form, np.int64)])
   return span.astype(np.int32), np.bincount(text, minlength=len(texts))
 
 

@@ -16,12 +16,7 @@ from as2jax.runtime.errors import InputError
     ("html", "AT&amp;T &#39;s&nbsp;&lt;b&gt; & co", "AT&T 's <b> & co"),
     ("ptb", "-LRB- a -RRB- -LSB- b -RSB- -LCB- c -RCB- -lrb-", "( a ) [ b ] { c } ("),
     ("ptb", "`` Ice '' , he said , ` cold '", "\" Ice \" , he said , ' cold '"),
-    ("ptb", "I do n't and wo n't , DO N'T", "I don't and won't , DON'T"),
-    (
-      "ptb",
-      "Thatcher 's , U.S. 's , the 1980 's , we 're , I 'll",
-      "Thatcher's , U.S.'s , the 1980's , we're , I'll",
-    ),
+    ("ptb", "DO N'T , U.S. 's , the 1980 's , we 're", "DON'T , U.S.'s , the 1980's , we're"),
     ("ptb", "'s first , '' 's , the workers ' rights", "'s first , \" 's , the workers ' rights"),
     ("ptb", "rock 'n roll , the 'mad dog", "rock 'n roll , the 'mad dog"),
     ("ptb", "1\\/2 \\* and\\or", "1/2 * and\\or"),
@@ -66,9 +61,7 @@ def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
 @pytest.mark.parametrize(
   "names, words",
   [
-    (("lowercase", "alphanumerics"), "'alphanumerics', which is no rule; did you mean 'alphanum"),
     (("xyz",), "'xyz', which is no rule; use some of lowercase, alphanumeric"),
-    ((3,), "holds 3, which is no rule"),
     (("ptb", "ptb"), "'ptb' twice"),
     ("ptb", "is a text; give a tuple such as ('ptb',)"),
   ],

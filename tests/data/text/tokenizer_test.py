@@ -27,18 +27,9 @@ SENTENCES = [
   "[SEP] [MASK] [CLS] inside",
   "very long " + "glaciers move slowly , " * 200,
 ]
-BERT_TOKENS = [
-  "[PAD]",
-  "[UNK]",
-  "[CLS]",
-  "[SEP]",
-  "[MASK]",
-  *"abcdefghijklmnopqrstuvwxyz.,?",
-  *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"),
-  "ice",
-  "forms",
-  "##ing",
-]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *".,?"]
+BERT_TOKENS += [*(f"##{c}" for c in LETTERS), "ice", "forms", "##ing"]
 
 
 @pytest.fixture(scope="session")
@@ -77,15 +68,8 @@ def xlnet_pieces() -> list[tuple[str, float]]:
   specials = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
   letters = sorted(set("".join(SENTENCES[:4]) + "abcdefghijklmnopqrstuvwxyz'\"") - {" "})
   pieces = [(token, 0.0) for token in specials]
-  pieces += [
-    ("\u2581", -3.0),
-    ("\u2581glacier", -4.0),
-    ("\u2581it", -5.0),
-    ("\u25811990,", -1.0),
-    ("\u25811990", -6.0),
-    ("ing", -5.0),
-    ("caves", -7.5),
-  ]
+  pieces += [("\u2581", -3.0), ("\u2581glacier", -4.0), ("\u2581it", -5.0), ("ing", -5.0)]
+  pieces += [("\u25811990,", -1.0), ("\u25811990", -6.0), ("caves", -7.5)]
   return pieces + [(letter, -8.0 - i / 16) for i, letter in enumerate(letters)]
 
 
@@ -107,12 +91,6 @@ def xlnet_folder(folder: pathlib.Path) -> pathlib.Path:
   return folder
 
 
-@pytest.fixture(params=["bert", "roberta", "xlnet"])
-def tiny(request, tmp_path) -> Tokenizer:
-  build = {"bert": bert_folder, "roberta": roberta_folder, "xlnet": xlnet_folder}[request.param]
-  return load_tokenizer(str(build(tmp_path / request.param)))
-
-
 def assert_same(ours: Tokenizer, reference, texts=SENTENCES):
   """`reference` is a tokeniser of transformers."""
   expected = reference(texts, add_special_tokens=False, return_offsets_mapping=True)
@@ -126,7 +104,7 @@ def assert_same(ours: Tokenizer, reference, texts=SENTENCES):
   np.testing.assert_array_equal(ours.encode(texts).ids, encoded.ids)
 
 
-def test_minilm_equals_transformers(minilm_folder):
+def test_minilm_equals_transformers(minilm_folder, tmp_path):
   from transformers import AutoTokenizer
 
   ours = load_tokenizer(str(minilm_folder))
@@ -134,12 +112,8 @@ def test_minilm_equals_transformers(minilm_folder):
   # Its tokenizer.json truncates and pads to 128; here nothing may.
   assert ours.encode(SENTENCES[-1:]).lengths[0] > 700
   assert ours.encode(["ice"]).lengths[0] == 1
-
-
-def test_bare_vocabulary_equals_tokenizer_json(minilm_folder, tmp_path):
-  shutil.copy(minilm_folder / "vocab.txt", tmp_path)
-  bare, whole = load_tokenizer(str(tmp_path)), load_tokenizer(str(minilm_folder))
-  assert bare.fingerprint == whole.fingerprint
+  shutil.copy(minilm_folder / "vocab.txt", tmp_path)  # alone, it is the same tokeniser
+  assert load_tokenizer(str(tmp_path)).fingerprint == ours.fingerprint
 
 
 def test_byte_pairs_equal_transformers(tmp_path):
@@ -230,25 +204,18 @@ def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
   assert kept("", lambda: first) is first
 
 
-def test_broken_text_is_named(tiny):
-  with pytest.raises(InputError, match=r"ice \\ud800.*surrogate"):
-    tiny.encode(["fine", "ice \ud800"])
-
-
 @pytest.mark.parametrize(
   ("files", "pattern"),
   [
     ({}, "no tokeniser here; put tokenizer.json"),
     ({"vocab.json": b"{}"}, "no tokeniser here"),
     ({"tokenizer.json": b'{"version": "1.0", "mod'}, "tokenizer.json is not a tokeniser"),
-    ({"tokenizer.json": b"\xff\xfe"}, "tokenizer.json is not a tokeniser"),
     ({"vocab.txt": b"[UNK]\n[CLS]\nice\n"}, r"vocab.txt: .* 3 entries lacks \[SEP\]"),
     ({"vocab.txt": b"ice", "tokenizer_config.json": b"{"}, "config.json: not JSON"),
     ({"vocab.txt": b"ice", "tokenizer_config.json": b'{"truncation_side": "left"}'}, "config.json: truncation_side is 'left'"),
     ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
     ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
     ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .Error parsing message"),
-    ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .Error parsing message"),
   ],
 )  # fmt: skip
 def test_unfit_files_are_named(tmp_path, files, pattern):
@@ -266,14 +233,7 @@ def unknown_close(rule):
 
 @pytest.mark.parametrize(
   ("change", "words"),
-  [
-    (lambda rule: None, "no separator between two texts"),
-    (unknown_close, "tokenizer.json or vocabulary is damaged"),
-    (
-      lambda rule: {"type": "Sequence", "processors": [unknown_close(rule)]},
-      "tokenizer.json or vocabulary is damaged",
-    ),
-  ],
+  [(lambda rule: None, "no separator between two texts"), (unknown_close, "vocabulary is damaged")],
 )
 def test_an_unfit_template_is_refused(tmp_path, change, words):
   content = json.loads(load_tokenizer(str(bert_folder(tmp_path / "bert"))).backend.to_str())
