@@ -1,10 +1,8 @@
 """The one batch layout: encode once, index many.
 
-Every array is `[shard, ...]`. The number of shards is configuration, never the number of devices:
-a device holds one or more. All indices are local to their shard.
-
-What a model reads beside token ids (`as2jax.data.inputs`) lies in `inputs` of the part whose rows it
-describes, by name; `Batch.inputs` has all of them.
+Every array is `[shard, ...]`. The number of shards is configuration, never the number of devices: a
+device holds one or more. All indices are local to their shard. What a model reads beside token ids
+(`as2jax.data.inputs`) lies in `inputs` of the part whose rows it describes, by name.
 """
 
 from flax import struct
@@ -40,10 +38,8 @@ class Tokens:
 @struct.dataclass
 class Units:
   """Where each unit lies in the rows; `length` 0 marks an unused slot.
-
   `id` is the unit's number in the table that the batch was cut from (-1 in an unused slot): units
-  with equal ids, in one shard or in two, are the same text. `inputs` are those of level `unit`,
-  `[s, u, …]`; 0 in an unused slot.
+  with equal ids, in one shard or in two, are the same text. `inputs`: level `unit`, `[s, u, …]`.
   """
 
   row: Int[Array, "s u"]
@@ -56,9 +52,8 @@ class Units:
 @struct.dataclass
 class Words:
   """Word spans within units (start in tokens from the unit's first); `length` 0 is an unused slot.
-
-  `form` is the number of the lower-cased form in the table's list. `inputs` are those of level
-  `word`, `[s, w, …]`; 0 in an unused slot.
+  `form` is the number of the lower-cased form in the table's list. `inputs`: level `word`, `[s, w,
+  …]`.
   """
 
   unit: Int[Array, "s w"]
@@ -98,10 +93,7 @@ class Examples:
 
 @struct.dataclass
 class Batch:
-  """One (micro-)batch: tokens, spans, examples.
-
-  `words` is None where no input is of level `word`.
-  """
+  """One (micro-)batch: tokens, spans, examples; `words` is None where no input is of level `word`."""
 
   tokens: Tokens
   units: Units

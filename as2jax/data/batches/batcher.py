@@ -3,9 +3,9 @@
 import array
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -20,46 +20,27 @@ Step = tuple[tuple[Shard | None, ...], ...]
 
 
 class Steps(Sequence[Step]):
-  """`steps[i][micro][shard]`: what each shard of each step holds; None for one without content.
+  """Holds `steps[i][micro][shard]`: what each shard of each step holds; None for one without content.
 
-  A `Shard` is made when it is asked for. Of an example 4 bytes are kept, of a unit 12.
-
-  Args:
-    content: the shards of the epoch, in order.
-    shards: shards a batch; accumulate: batches a step.
-
+  A `Shard` is made when it is asked for. Of an example 4 bytes are kept, of a unit 12. `content` are
+  the shards of the epoch in order, `shards` to a batch, `accumulate` batches to a step.
   """
 
   def __init__(self, content: Iterable[Shard], shards: int, accumulate: int):
     self._shards, self._accumulate = shards, accumulate
-    examples, units, row, start = (array.array("i") for _ in range(4))
+    self.per_step = shards * accumulate
+    kept = [array.array("i") for _ in range(4)]
     rows, example_ends, unit_ends = array.array("i"), array.array("q", [0]), array.array("q", [0])
     for shard in content:
-      for kept, values in zip(
-        (examples, units, row, start),
-        (shard.examples, shard.units, shard.row, shard.start),
-        strict=True,
-      ):
-        kept.frombytes(values.astype(np.int32, copy=False).tobytes())
+      for values, new in zip(kept, (shard.examples, shard.units, shard.row, shard.start)):
+        values.frombytes(new.astype(np.int32, copy=False).tobytes())
       rows.append(shard.rows)
-      example_ends.append(len(examples))
-      unit_ends.append(len(units))
-    self._examples, self._units, self._row, self._start, self.rows = (
-      np.frombuffer(kept, np.int32) for kept in (examples, units, row, start, rows)
-    )
-    self._example_ends, self._unit_ends = (
-      np.frombuffer(ends, np.int64) for ends in (example_ends, unit_ends)
-    )
-
-  @property
-  def count(self) -> int:
-    """Return number of shards with content."""
-    return len(self.rows)
-
-  @property
-  def per_step(self) -> int:
-    """Shards a step."""
-    return self._shards * self._accumulate
+      example_ends.append(len(kept[0]))
+      unit_ends.append(len(kept[1]))
+    self._examples, *self._units = (np.frombuffer(values, np.int32) for values in kept)
+    self.rows, self.count = np.frombuffer(rows, np.int32), len(rows)
+    self._example_ends = np.frombuffer(example_ends, np.int64)
+    self._unit_ends = np.frombuffer(unit_ends, np.int64)
 
   def __len__(self) -> int:
     return -(-self.count // self.per_step)
@@ -68,50 +49,34 @@ class Steps(Sequence[Step]):
     """Return a shard by its number in the epoch; None beyond the last."""
     if number >= self.count:
       return None
-    examples = slice(*self._example_ends[number : number + 2])
+    examples = self._examples[slice(*self._example_ends[number : number + 2])]
     units = slice(*self._unit_ends[number : number + 2])
-    return Shard(
-      self._examples[examples],
-      self._units[units],
-      self._row[units],
-      self._start[units],
-      int(self.rows[number]),
-    )
+    return Shard(examples, *(values[units] for values in self._units), int(self.rows[number]))
 
-  @overload
-  def __getitem__(self, index: int) -> Step: ...
-  @overload
-  def __getitem__(self, index: slice) -> Sequence[Step]: ...
-  def __getitem__(self, index):
-    """Return one step, or several as a list."""
-    if isinstance(index, slice):
-      return [self[i] for i in range(*index.indices(len(self)))]
+  def __getitem__(self, index: int) -> Step:
     if not -len(self) <= index < len(self):
       raise IndexError(f"step {index} of {len(self)}")
     first = index % len(self) * self.per_step
+    shards = [self.shard(first + i) for i in range(self.per_step)]
     return tuple(
-      tuple(self.shard(first + micro * self._shards + s) for s in range(self._shards))
-      for micro in range(self._accumulate)
+      tuple(shards[at : at + self._shards]) for at in range(0, len(shards), self._shards)
     )
 
-  def __iter__(self) -> Iterator[Step]:
-    return (self[i] for i in range(len(self)))
-
   def by_step(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
-    """Values `[count]` of the shards, combined over each step: `[steps]`."""
+    """Combine values `[count]` of the shards over each step: `[steps]`."""
     if not self.count:
       return np.zeros(0, values.dtype)
     return combine.reduceat(values, np.arange(0, self.count, self.per_step))
 
   def examples_of_shards(self) -> np.ndarray:
-    """Return number of examples of each shard, `[count]`."""
+    """Return the number of examples of each shard, `[count]`."""
     return np.diff(self._example_ends)
 
   def of_units(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
-    """Values `[units]` of the table, combined over the units of each shard: `[count]`."""
+    """Combine values `[units]` of the table over the units of each shard: `[count]`."""
     if not self.count:
       return np.zeros(0, values.dtype)
-    return combine.reduceat(values[self._units], self._unit_ends[:-1])
+    return combine.reduceat(values[self._units[0]], self._unit_ends[:-1])
 
 
 TRIAL = 2**16  # shards that decide how many rows `paper` batches have
@@ -119,13 +84,9 @@ Level = Literal["token", "vocabulary", "word", "unit", "example"]
 
 
 class Column(NamedTuple):
-  """What a model reads of each token, word, unit or example beside the token ids.
-
-  Attributes:
-    level: what a row of `values` belongs to: a token, word or unit of the `UnitTable`, a vocabulary
-      id (whose row each token with that id gets), or an example of the `ExampleTable`.
-    values: `[rows, …]`; may be memory-mapped.
-
+  """Holds what a model reads of each token, word, unit or example beside the token ids.
+  `values` `[rows, …]` (may be memory-mapped) belong to tokens, words or units of the `UnitTable`,
+  to vocabulary ids (each token with that id gets its row), or to examples of the `ExampleTable`.
   """
 
   level: Level
@@ -134,13 +95,9 @@ class Column(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """One epoch: `steps[i][micro][shard]`, with the shape that each step is padded to.
-
-  Attributes:
-    steps: the shards of each step, in arrays; None where an epoch's end leaves one without content.
-    rows, row_length: the bucket of each step, `[steps]`.
-    seen: examples before each step, `[steps + 1]`; the last is the epoch's total.
-
+  """Holds one epoch: `steps[i][micro][shard]`, with the shape that each step is padded to.
+  `rows` and `row_length` are the bucket of each step, `[steps]`; `seen` the examples before each
+  step, `[steps + 1]`, of which the last is the epoch's total.
   """
 
   steps: Steps
@@ -161,7 +118,7 @@ class Batcher:
     sampler: which examples meet.
     rows: the allowed numbers of rows, ascending; the last is the sampler's limit.
     row_lengths: the allowed lengths of a row, ascending; packed batches use the last alone.
-    shards: shards a batch; accumulate: batches a step.
+    shards, accumulate: shards a batch; batches a step.
     words: slots for word spans a shard; 0 leaves spans out.
     inputs: what batches hold beside them, by name.
 
@@ -180,16 +137,16 @@ class Batcher:
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
     """Return the epoch's steps: a pure function of (seed, epoch, token lengths)."""
     steps = Steps(self.sampler.epoch(blocks, seed, epoch), self.shards, self.accumulate)
-    rows = [_bucket(self.rows, int(r)) for r in steps.by_step(steps.rows, np.maximum)]
+    rows = _bucket(self.rows, steps.by_step(steps.rows, np.maximum))
     lengths = np.full(len(steps), self.row_lengths[-1])
     if not self.sampler.limits.packed:
       longest = steps.by_step(steps.of_units(self.sampler.lengths, np.maximum), np.maximum)
-      lengths = np.asarray([_bucket(self.row_lengths, int(length)) for length in longest])
+      lengths = _bucket(self.row_lengths, longest)
     seen = np.cumsum(np.append(0, steps.by_step(steps.examples_of_shards(), np.add)))
-    return Plan(steps, np.asarray(rows), lengths, seen)
+    return Plan(steps, rows, lengths, seen)
 
   def padding(self, plan: Plan) -> float:
-    """Share of the epoch's token positions that hold padding."""
+    """Return the share of the epoch's token positions that hold padding."""
     real, total = self._positions(plan)
     return 1 - int(real.sum()) / max(int(total.sum()), 1)
 
@@ -199,7 +156,7 @@ class Batcher:
     return 1 - real / np.maximum(total, 1)
 
   def _positions(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of each step, and the token positions it is computed in: int64 `[steps]`."""
+    """Return the tokens and the token positions of each step: int64 `[steps]`."""
     tokens = plan.steps.of_units(self.sampler.lengths.astype(np.int64), np.add)
     rows = plan.rows.astype(np.int64) * plan.row_length
     return plan.steps.by_step(tokens, np.add), rows * self.shards * self.accumulate
@@ -211,14 +168,12 @@ class Batcher:
     shape: tuple[int, int] | None = None,
     only: Sequence[int] | None = None,
   ) -> Batch:
-    """Batch `step` of the epoch as numpy arrays `[accumulate, shard, …]`.
-
+    """Return batch `step` of the epoch as numpy arrays `[accumulate, shard, …]`.
     A step beyond the plan's end is a batch without content. `shape` (rows, row length) overrides
-    the plan's bucket, for seeds that step together. `only` names the shards that are made, one or
-    more: those of this host.
+    the plan's bucket, for seeds that step together. `only` names the shards that are made: those of
+    this host.
     """
-    if shape is None:
-      shape = int(plan.rows[step]), int(plan.row_length[step])
+    shape = shape or (int(plan.rows[step]), int(plan.row_length[step]))
     none = ((None,) * self.shards,) * self.accumulate
     content = plan.steps[step] if step < len(plan) else none
     chosen = range(self.shards) if only is None else only
@@ -313,7 +268,7 @@ class Batcher:
 
 
 def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """For spans of the given lengths laid end to end: the span, and the place in it, of each item."""
+  """Return of each item of spans laid end to end its span and its place in it."""
   span = np.repeat(np.arange(len(lengths)), lengths)
   begin = np.cumsum(lengths) - lengths
   return span, (np.arange(len(span)) - begin[span]).astype(np.int32)
@@ -325,15 +280,13 @@ def _pad(values: np.ndarray, slots: int, fill=0) -> np.ndarray:
   return padded
 
 
-def _bucket(ladder: Sequence[int], need: int) -> int:
-  for size in ladder:
-    if size >= need:
-      return size
-  raise ValueError(f"{need} exceeds the largest bucket of {tuple(ladder)}")
+def _bucket(ladder: Sequence[int], needed: np.ndarray) -> np.ndarray:
+  """Return the first size of an ascending ladder that holds each need; IndexError beyond the last."""
+  return np.asarray(ladder)[np.searchsorted(ladder, needed)]
 
 
 def stack(batches: Sequence[Batch]) -> Batch:
-  """Stacks batches of one shape along a new first axis."""
+  """Stack batches of one shape along a new first axis."""
   import jax  # here, so that planning alone needs no accelerator
 
   return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
@@ -355,10 +308,9 @@ def fit_batcher(
   inputs: Mapping[str, Column] = MappingProxyType({}),
   rows_key: str = "batch.rows",
 ) -> Batcher:
-  """Chooses the shapes for a split: everything that `Batcher` needs and a config leaves open.
+  """Choose the shapes for a split: all that `Batcher` needs and a config leaves open.
 
   Args:
-    sampler: a name of `samplers.Sampler`.
     examples_per_batch: over all shards: for `paper` their number, for the others the most.
     rows: rows a batch, over all shards; 0 lets `paper` measure what its batches need.
     row_lengths: allowed row lengths; units are at most as long as the last.
@@ -376,49 +328,34 @@ def fit_batcher(
       raise InputError(f"{name} = {value} does not divide into batch.shards = {shards}")
   lengths = np.asarray(units.lengths, np.int64)
   row_lengths = tuple(sorted(row_lengths))
-  _check_fit(lengths, row_lengths[-1])
+  longest, most = row_lengths[-1], int(lengths.max(initial=0))
+  if most > longest:
+    raise InputError(
+      f"a unit has {most} tokens, but batch.row_lengths end at {longest}: raise it or lower "
+      "data.max_length"
+    )
   per_shard, width = examples_per_batch // shards, examples.members.shape[1]
   if rows:
-    room = rows // shards if not packed else _room(lengths, rows, shards, row_lengths[-1])
+    room = rows // shards
+    if packed:  # two fifths more units than fit at their mean length
+      mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+      room = int(1.4 * rows // shards * longest / mean) + 8
     unit_slots = unit_slots or max(min(room, per_shard * width), 1)
-    limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed, rows_key)
+    limits = Limits(per_shard, unit_slots, rows // shards, longest, packed, rows_key)
     ladder: tuple[int, ...] = (rows // shards,)
   else:
-    ladder = _row_ladder(examples, lengths, sampler, per_shard, row_lengths[-1], packed, buckets)
-    limits = Limits(per_shard, per_shard * width, ladder[-1], row_lengths[-1], packed)
+    ladder = _row_ladder(examples, lengths, sampler, per_shard, longest, packed, buckets)
+    limits = Limits(per_shard, per_shard * width, ladder[-1], longest, packed)
   words = any(column.level == "word" for column in inputs.values())
   word_slots = limits.rows * limits.row_length if words else 0  # a word has at least one token
+  sampled = Sampler(sampler, examples, lengths, limits)
   return Batcher(
-    units,
-    examples,
-    Sampler(sampler, examples, lengths, limits),
-    ladder,
-    row_lengths,
-    shards,
-    accumulate,
-    word_slots,
-    inputs,
+    units, examples, sampled, ladder, row_lengths, shards, accumulate, word_slots, inputs
   )
 
 
-def _room(lengths: np.ndarray, rows: int, shards: int, row_length: int) -> int:
-  """Units for which a packed shard has slots: two fifths more than fit at their mean length."""
-  mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-  return int(1.4 * rows // shards * row_length / mean) + 8
-
-
-def _check_fit(lengths: np.ndarray, longest: int) -> None:
-  """Refuses a unit that is longer than the longest row."""
-  if len(lengths) and int(lengths.max()) > longest:
-    raise InputError(
-      f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at {longest}: raise it or "
-      "lower data.max_length"
-    )
-
-
 def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, buckets):
-  """Numbers of rows that random batches of `per_shard` examples need: quantiles, then the most.
-
+  """Return the numbers of rows that random batches of `per_shard` examples need, in quantiles.
   Measured on one shuffle that no seed of a run shares, so that every seed has the same shapes; of
   large data on its first `TRIAL` shards. What exceeds the most waits for a shard with more room.
   """

@@ -11,7 +11,7 @@ from as2jax.data.text.input_templates import split_parts, unit_parts
 
 @dataclasses.dataclass(frozen=True)
 class ExampleTable:
-  """All examples of a split; a sampler chooses among their numbers.
+  """Holds all examples of a split; a sampler chooses among their numbers.
 
   Attributes:
     members: numbers of units in the split's `UnitTable`, `[e, k]`, -1 where an example has fewer.
@@ -19,8 +19,8 @@ class ExampleTable:
     question: number of the question, `[e]`; the examples of a question are contiguous.
     answer: number of the answer's distinct text, `[e]`, -1 where there is none.
     candidate: position among the question's candidates of the (last) candidate, `[e]`.
-    candidates: where an example scores several candidates, their positions among the question's,
-      `[e, K]`, -1 where it has fewer; else None.
+    candidates: of an example with several candidates, their positions, `[e, K]`, -1 where it has
+      fewer.
     asked: of units of one sentence, whether each is a question, `[units]`; of joined ones None.
 
   """
@@ -38,10 +38,9 @@ class ExampleTable:
 
 
 class Sentences:
-  """Gives each distinct question and each distinct candidate a number, in the order of first sight.
-
-  A text that is both has two: what is put before it, or which encoder reads it, depends on its side,
-  and never on what else is asked.
+  """Numbers each distinct question and each distinct candidate, in the order of first sight.
+  A text that is both has two numbers: what is put before it, or which encoder reads it, depends on
+  its side, and never on what else is asked.
   """
 
   def __init__(self):
@@ -60,19 +59,14 @@ class Sentences:
     return [(text,) for _, text in self._numbers]
 
   def asked(self) -> np.ndarray:
-    """Tell whether each is a question."""
+    """Tell of each whether it is a question."""
     return np.asarray([asked for asked, _ in self._numbers], bool)
 
 
 def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, ExampleTable]:
-  """Every (question, positive, negative) of every question (ASBERT section 3.2).
-
-  They come in blocks of `tile` positives × `tile` negatives, so that a run of them that must be cut
-  (a question too large for a shard) needs few sentences: 2·tile + 1 for tile² triplets.
-
-  Returns:
-    The distinct units, and the table with labels `[e, 2]` = (1, 0).
-
+  """Return every (question, positive, negative) of every question (ASBERT section 3.2).
+  They come in blocks of `tile` positives × `tile` negatives, so that a part of a question too large
+  for a shard needs few sentences: 2·tile + 1 for tile² triplets. Labels are `[e, 2]` = (1, 0).
   """
   number, rows = Sentences(), []
   for i, question in enumerate(questions):
@@ -91,7 +85,7 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
 
 
 def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, ExampleTable]:
-  """Every (question, candidate), as two units; `judged` leaves out the unlabelled."""
+  """Return every (question, candidate), as two units; `judged` leaves out the unlabelled."""
   number, rows, labels = Sentences(), [], []
   for i, question in enumerate(questions):
     anchor = number.question(question.text)
@@ -107,10 +101,8 @@ def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, 
 def single(
   questions: Sequence[Question], *, template: str = "pair", judged: bool = True
 ) -> tuple[list, ExampleTable]:
-  """Every (question, candidate) as one joined sequence: what a cross-encoder reads.
-
-  Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next
-  sentence.
+  """Return every (question, candidate) as one joined sequence: what a cross-encoder reads.
+  Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next.
   """
   context = len(split_parts(template)[1]) > 0
   units: dict[tuple[str, ...], int] = {}
@@ -136,16 +128,9 @@ def joint(
   judged: bool = True,
 ) -> tuple[list, ExampleTable]:
   """Return each question with the best `size` candidates of another ranker as one joined sequence.
-
-  A question without candidates is no example; `judged` leaves out those without any judged
-  candidate among them, too.
-
-  Args:
-    first_stage_ranking: the positions of each question's candidates, best first.
-
-  Returns:
-    The units of the template `joint`, and the table with labels and candidates `[e, size]`.
-
+  `first_stage_ranking` holds the positions of each question's candidates, best first. A question
+  without candidates is no example; `judged` leaves out those without any judged one among them,
+  too. Labels and candidates are `[e, size]`.
   """
   units: dict[tuple[str, ...], int] = {}
   rows, labels, chosen = [], [], []
@@ -173,7 +158,7 @@ def _table(
 
 
 def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
-  """Every distinct question and candidate once: what an embedding model encodes."""
+  """Return every distinct question and candidate once: what an embedding model encodes."""
   number, _ = sentence_pairs(questions)
   units = number.units()
   n = len(units)
@@ -182,7 +167,9 @@ def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
 
 
 def sentence_pairs(questions: Sequence[Question]) -> tuple[Sentences, np.ndarray]:
-  """Return the sentences of `sentences`, and (question, candidate) of every candidate, `[pairs, 2]`."""
+  """Return the sentences of `sentences`, and (question, candidate) of every candidate, `[pairs,
+  2]`.
+  """
   number, rows = Sentences(), []
   for question in questions:
     anchor = number.question(question.text)

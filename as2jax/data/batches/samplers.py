@@ -11,16 +11,9 @@ from as2jax.runtime.errors import InputError
 
 
 def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, int]:
-  """Packs units into as few rows as best-fit decreasing finds (at most 11/9 of the optimum + 1).
-
-  Args:
-    lengths: tokens of each unit, `[n]`, each between 1 and `row_length`.
-    row_length: tokens a row holds.
-
-  Returns:
-    The row of each unit `[n]`, its first position there `[n]`, and the number of rows. A pure
-    function of its arguments: ties keep the order given.
-
+  """Pack units into as few rows as best-fit decreasing finds (at most 11/9 of the optimum + 1).
+  `lengths` `[n]` lie between 1 and `row_length`. Returns the row of each unit `[n]`, its first
+  position there `[n]`, and the number of rows: a pure function, in which ties keep the order given.
   """
   n = len(lengths)
   row, start = np.zeros(n, np.int32), np.zeros(n, np.int32)
@@ -46,16 +39,7 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def pack_alike(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Say what `pack` gives for each of several sets of equally many units, all sets at once.
-
-  Args:
-    lengths: tokens of each unit of each set, `[sets, n]`, each between 1 and `row_length`.
-    row_length: tokens a row holds.
-
-  Returns:
-    The row of each unit `[sets, n]`, its first position there `[sets, n]`, and the rows of each set.
-
-  """
+  """Return what `pack` gives for each of several sets `[sets, n]` of units, all sets at once."""
   sets, n = lengths.shape
   row, start = np.zeros((sets, n), np.int32), np.zeros((sets, n), np.int32)
   order = np.argsort(-lengths, axis=1, kind="stable")
@@ -91,10 +75,7 @@ TRAINING = ("paper", *WHOLE_QUESTIONS)  # those of batches to train on
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """What one shard of a batch may hold.
-
-  `rows_key` is the key of the config that says the number of a batch's rows, for messages.
-  """
+  """Holds what one shard of a batch may hold; `rows_key` names the key of its rows in messages."""
 
   examples: int
   units: int
@@ -106,7 +87,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-  """The content of one shard: examples by number, and its distinct units placed in rows."""
+  """Holds the content of one shard: examples by number, and its distinct units placed in rows."""
 
   examples: np.ndarray
   units: np.ndarray
@@ -116,8 +97,7 @@ class Shard:
 
 
 def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) -> list[np.ndarray]:
-  """Return the examples of each question; a question too large for a shard is cut into several blocks.
-
+  """Return the examples of each question; one too large for a shard is cut into several blocks.
   Every example lies in exactly one block. Blocks are made once: they do not depend on the epoch.
   """
   if not len(table):
@@ -137,17 +117,11 @@ def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) ->
 def beside_those_who_share(
   blocks: Sequence[np.ndarray], members: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """Return a random order of the blocks in which those that have units in common tend to be neighbours.
-
+  """Return a random order of the blocks in which those with units in common tend to be neighbours.
   Of the units that several blocks hold, each block is filed under the one that a random ranking of
-  all units has first (MinHash, Broder 1997): blocks that share all such units always meet, others with
-  the Jaccard similarity of these units as probability. A new ranking makes new neighbours.
-
-  Args:
-    blocks: numbers of examples.
-    members: the units of each example, `[examples, members]`, -1 where there is none.
-    rng: draws the ranking, and the order of the files and within them.
-
+  all units has first (MinHash, Broder 1997): blocks that share all such units always meet, others
+  with the Jaccard similarity of these units as probability. `members` are the units of each
+  example, -1 where there is none.
   """
   sizes = [len(block) * members.shape[1] for block in blocks]
   pairs = np.stack(
@@ -163,7 +137,7 @@ def beside_those_who_share(
 
 
 def _cut(examples, table, lengths, limits) -> list[np.ndarray]:
-  """Cuts a run of examples greedily wherever the next one would not fit any more."""
+  """Cut a run of examples greedily wherever the next one would not fit any more."""
   blocks, current, units = [], [], {}
   # Half of the tokens of a shard: two tiles of large questions then share one.
   budget = max(limits.rows * limits.row_length // 2, limits.row_length)
@@ -198,7 +172,7 @@ def _fits(lengths: np.ndarray, limits: Limits) -> bool:
 
 
 class _OpenShard:
-  """A shard that is being filled."""
+  """Holds a shard that is being filled."""
 
   def __init__(self, lengths: np.ndarray, limits: Limits):
     self.lengths, self.limits = lengths, limits
@@ -212,8 +186,9 @@ class _OpenShard:
     limits = self.limits
     if self.examples + len(examples) > limits.examples or len(self.units) + len(new) > limits.units:
       return False
-    capacity = limits.rows if not limits.packed else limits.rows * limits.row_length
-    if (len(self.units) + len(new) if not limits.packed else self.tokens + cost) > capacity:
+    if limits.packed and self.tokens + cost > limits.rows * limits.row_length:
+      return False
+    if not limits.packed and len(self.units) + len(new) > limits.rows:
       return False
     self.blocks.append((examples, new))
     self.units.update(dict.fromkeys(new))
@@ -245,8 +220,7 @@ def fill(
   lengths: np.ndarray,
   limits: Limits,
 ) -> Iterator[Shard]:
-  """Fills shards with whole blocks in (nearly) the given order, each block exactly once.
-
+  """Fill shards with whole blocks in (nearly) the given order, each block exactly once.
   A block that does not fit waits, at most `WINDOW` of them at a time, for the next shard: so a
   shard never exceeds its limits, and no shape beyond the planned ones is ever needed.
   """
@@ -303,19 +277,20 @@ def _too_large(
 def _several(
   examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
 ) -> list[Shard]:
-  """Return the full shards that these examples fill in their order, up to the first that does not fit."""
+  """Return the full shards that these examples fill in their order, up to the first that does not
+  fit.
+  """
   count = len(examples) // limits.examples
-  if count < 2 or members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
-    whole = _at_once(examples[: limits.examples], members, lengths, limits)
-    return [whole] if whole else []
+  if members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
+    count = 0
   parts = examples[: count * limits.examples].reshape(count, limits.examples)
   units = members[parts, 0].astype(np.int32, copy=False)
   its = lengths[units]
   twice = (np.diff(np.sort(units, axis=1), axis=1) == 0).any(axis=1)
   fine = (its.sum(axis=1) <= limits.rows * limits.row_length) & ~twice
   count = int(np.logical_and.accumulate(fine).sum())
-  if not count:  # a unit may be there twice
-    whole = _at_once(parts[0], members, lengths, limits)
+  if count < 2:  # a unit may be there twice
+    whole = _at_once(examples[: limits.examples], members, lengths, limits)
     return [whole] if whole else []
   row, start, rows = pack_alike(its[:count], limits.row_length)
   count = int(np.logical_and.accumulate(rows <= limits.rows).sum())
@@ -325,17 +300,12 @@ def _several(
 def _at_once(
   examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
 ) -> Shard | None:
-  """Return the shard of just these examples where all of them fit, which `fill` would fill one by one."""
+  """Return the shard of just these examples where all fit, as `fill` would fill it one by one."""
   units = np.fromiter(dict.fromkeys(members[examples].ravel().tolist()), np.int32)
   if members.shape[1] > 1:
     units = units[units >= 0]
   its = lengths[units]
-  full = (
-    int(its.sum()) > limits.rows * limits.row_length
-    if limits.packed
-    else (len(units) > limits.rows)
-  )
-  if full or len(units) > limits.units:
+  if len(units) > limits.units or int(its.sum()) > limits.rows * limits.row_length:
     return None
   row, start, rows = _place(its, limits)
   return Shard(examples, units, row, start, rows) if rows <= limits.rows else None
@@ -360,7 +330,7 @@ class Sampler:
   limits: Limits
 
   def blocks(self) -> Sequence[np.ndarray]:
-    """Return the numbers of the examples, in blocks that stay together in every order of an epoch."""
+    """Return the numbers of the examples, in blocks that stay together in every epoch."""
     if self.name in WHOLE_QUESTIONS:
       return question_blocks(self.table, self.lengths, self.limits)
     if self.name in (*TRAINING, "ordered", "by_length"):

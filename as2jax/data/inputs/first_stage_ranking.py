@@ -20,14 +20,10 @@ SHUFFLED = "shuffled"
 
 @dataclasses.dataclass(frozen=True)
 class FirstStageRanking(Input):
-  """The order in which another ranker has the candidates of each question.
+  """Gives the order in which another ranker has the candidates of each question.
 
   The layout `joint` takes the best K candidates from it, and evaluation puts the others below them.
-  No array of the batch holds it.
-
-  Attributes:
-    ranking: what was read; None before `bind`, and where there are only questions without a ranking.
-
+  No array of the batch holds it. `ranking` is None before `bind`, and where nothing was read.
   """
 
   ranking: "Ranking | None" = None
@@ -36,17 +32,14 @@ class FirstStageRanking(Input):
   level: ClassVar[str] = "example"
 
   def bind(self, resources: Resources) -> "FirstStageRanking":
-    """Reads the run files of all splits that the config's mode needs.
+    """Read the run files of all splits that the config's mode needs.
 
-    Raises:
-      InputError: a data set that is ranked as a pool, or the reasons of `load`.
-
+    Raises InputError for a data set that is ranked as a pool, or as `load`.
     """
     config, dataset = resources.config, resources.dataset
     if config.evaluation.task == "retrieve":
       raise InputError(
-        "model.template = 'joint' ranks a question's own candidates: set evaluation.task to "
-        "'rerank'"
+        "model.template = 'joint' ranks a question's own candidates: set evaluation.task to 'rerank'"
       )
     if dataset is None:
       return self
@@ -60,30 +53,23 @@ class FirstStageRanking(Input):
     return FirstStageRanking(ranking)
 
   def for_layout(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """Return the positions of each question's candidates, best first.
-
-    Raises:
-      InputError: no ranking of these questions was read.
-
-    """
+    """Return the positions of each question's candidates, best first; InputError without a ranking."""
     if self.ranking is None:
       raise InputError(
-        "this model ranks the best candidates of another ranker again, and there is "
-        "no ranking of these questions: name its run file in predict.ranking"
+        "this model ranks the best candidates of another ranker again, and there is no ranking of "
+        "these questions: name its run file in predict.ranking"
       )
     return [self.ranking.order(question) for question in questions]
 
   def columns(self, fitted: None, questions: Sequence[Question], tables: Tables) -> None:
-    """None: the layout has read it."""
-    return None
+    """Return None: the layout has read it."""
 
   def spec(self) -> None:
-    """None: no array of the batch holds it."""
-    return None
+    """Return None: no array of the batch holds it."""
 
 
 class Ranking:
-  """The candidates of each question, best first, as another ranker has them.
+  """Holds the positions of each question's candidates, best first, as another ranker has them.
 
   Questions are known by their whole content: files of several splits may repeat an id.
   """
@@ -92,55 +78,45 @@ class Ranking:
     self._orders: dict[Question, np.ndarray] = {}
 
   def add(self, path: epath.PathLike, questions: Iterable[Question]) -> None:
-    """Takes in the order of `questions` from a TREC run: by score, ties by id descending.
+    """Take in the order of `questions` from a TREC run: by score, ties by id descending.
 
-    Raises:
-      InputError: not such a file, or one that lacks a question or a candidate.
-
+    Raises InputError for another file, or one that lacks a question or a candidate.
     """
     run = trec_files.read_run(path)
     for question in questions:
       if question.candidates:
-        self.put(question, _order(path, question, run.get(question.id)))
+        self.put(question, _order(path, question, run.get(question.id, {})))
 
   def put(self, question: Question, order: np.ndarray) -> None:
-    """Takes in the positions of a question's candidates, best first."""
+    """Take in the order of a question."""
     self._orders[question] = order
 
   def order(self, question: Question) -> np.ndarray:
-    """Return the positions of the question's candidates, best first."""
+    """Return the order of a question."""
     if not question.candidates:
       return np.empty(0, np.int64)
     if question not in self._orders:
       raise InputError(
-        f"question {question.id!r} ({question.text!r:.100}) is in none of the run "
-        "files that were read; name those of its split in data.ranking"
+        f"question {question.id!r} ({question.text!r:.100}) is in none of the run files that were "
+        "read; name those of its split in data.ranking"
       )
     return self._orders[question]
 
 
 class OrderGiven(Ranking):
-  """Every question's candidates in the order in which the data have them."""
+  """Has every question's candidates in the order of the data."""
 
   def order(self, question: Question) -> np.ndarray:
     """Return all positions, ascending."""
     return np.arange(len(question.candidates))
 
 
-def _order(
-  path: epath.PathLike, question: Question, scores: Mapping[str, float] | None
-) -> np.ndarray:
-  if scores is None:
-    raise InputError(
-      f"{path}: question {question.id!r} has no line; rank all questions of the "
-      "split, as --config.mode=evaluate does"
-    )
+def _order(path: epath.PathLike, question: Question, scores: Mapping[str, float]) -> np.ndarray:
   missing = [c.id for c in question.candidates if c.id not in scores]
   if missing:
     raise InputError(
-      f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} "
-      f"({len(missing)} of {len(question.candidates)} are missing); rank the same "
-      "candidates"
+      f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} ({len(missing)} of "
+      f"{len(question.candidates)} are missing); rank all questions and candidates of the split"
     )
   with np.errstate(over="ignore"):  # beyond float32 means infinite, as to trec_eval
     values = np.asarray([scores[c.id] for c in question.candidates]).astype(np.float32)
@@ -149,18 +125,7 @@ def _order(
 
 
 def load(source: str, splits: Mapping[str, Sequence[Question]], names: Iterable[str]) -> Ranking:
-  """Return the ranking of some splits.
-
-  Args:
-    source: a run's folder, whose `eval/<split>/run.trec` is read, or the path of such a file, with
-      {split} in place of the split's name.
-    splits: of the data set.
-    names: those that are wanted.
-
-  Raises:
-    InputError: a split without a file, or see `Ranking.add`.
-
-  """
+  """Return the ranking of the splits `names`; InputError as `run_file` and `Ranking.add`."""
   ranking = Ranking()
   for name in dict.fromkeys(names):
     ranking.add(run_file(source, name), splits[name])
@@ -168,18 +133,10 @@ def load(source: str, splits: Mapping[str, Sequence[Question]], names: Iterable[
 
 
 def trained_on(ranking: Ranking, source: str, questions: Iterable[Question], size: int) -> None:
-  """Replaces the order of training questions, which a ranker that has seen them knows too well.
+  """Replace the order of training questions, which a ranker that has seen them knows too well.
 
-  Args:
-    ranking: of all questions; changed.
-    source: `shuffled`, the `size` best candidates of each question in random order (the same in
-      every run and for every seed); or a run's folder or run file, as `load` reads it, such as the
-      cross-fitted scores of `as2jax lab distill`.
-    questions: that are trained on.
-
-  Raises:
-    InputError: as `load`.
-
+  `source` is `shuffled`, the `size` best candidates of each question in random order (the same in
+  every run and for every seed); or as of `run_file`, such as the scores of `as2jax lab distill`.
   """
   if source != SHUFFLED:
     ranking.add(run_file(source, "train", key="data.ranking_train"), questions)
@@ -193,50 +150,38 @@ def trained_on(ranking: Ranking, source: str, questions: Iterable[Question], siz
 def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Path:
   """Return the run file of a split; a ranker that held out nothing has ranked `heldout` in train.
 
-  Args:
-    source: as in `load`; split: its name; key: of the config, which names the source.
-
-  Raises:
-    InputError: there is none, or one a seed.
-
+  `source` is a run's folder, whose `eval/<split>/run.trec` is taken, or the path of such a file with
+  {split} in place of the split's name; `key` of the config names it. Raises InputError where there
+  is none, or one a seed.
   """
   if not source:
     raise InputError(
       f"{key} is missing: this model ranks the best candidates of another ranker again; name the "
       "--workdir of its run, or its run file (with {split} in place of the split's name)"
     )
-  folder = epath.Path(source) / "eval" / split
-  is_run = epath.Path(source).is_dir()
+  folder, is_run = epath.Path(source) / "eval" / split, epath.Path(source).is_dir()
   path = folder / FILE if is_run else epath.Path(source.replace("{split}", split))
   if path.exists():
     return path
-  if is_run and (seeds := sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))):
+  if seeds := sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}")):
     raise InputError(
       f"{key} = {source!r} holds a ranking for each of {', '.join(seeds)}; "
       f"name one: {source}/eval/{{split}}/{seeds[0]}/{FILE}"
     )
   if split == HELD_OUT:
     return run_file(source, "train", key=key)
+  advice = "name a run's folder, or a run file with {split} in place of the split's name"
   if is_run:
-    raise InputError(
-      f"{key} = {source!r} has not ranked {split}: there is no {path}; "
-      f"make it with --config=rerun:{source}/config.json --workdir={source} "
-      f"--config.mode=evaluate --config.evaluation.splits={split},"
+    advice = (
+      f"make it with --config=rerun:{source}/config.json --workdir={source} --config.mode=evaluate "
+      f"--config.evaluation.splits={split},"
     )
-  raise InputError(
-    f"{key} = {source!r}: there is no {path}; name a run's folder, or a run file with {{split}} in "
-    "place of the split's name"
-  )
+  raise InputError(f"{key} = {source!r} has no ranking of {split}: there is no {path}; {advice}")
 
 
 def check_unused(config: Any, encodes: bool) -> None:
-  """Raises InputError where a config names a ranking, but its model has no `FirstStageRanking`.
-
-  Args:
-    config: resolved.
-    encodes: whether the model embeds sentences alone, so that no ranking could limit what it reads;
-      any other model ranks again what `data.ranking` retrieved from a pool.
-
+  """Raise InputError where a config names a ranking, but its model has no `FirstStageRanking`.
+  A model that does not embed sentences (`encodes`) ranks again what `data.ranking` retrieved.
   """
   if not encodes and config.evaluation.task == "retrieve":
     return

@@ -1,8 +1,8 @@
 """What a model may read beside token ids: the base class of all inputs.
 
-A model (or an encoder) declares `inputs`, a tuple of them. `as2jax.training.build` binds them to the
-run, fits them to the training questions, and has their columns cut into batches with the tokens:
-the model finds each array in `Batch.inputs`, by name. Nothing else must know an input.
+A model (or an encoder) declares `inputs`, a tuple of them. `as2jax.training.build` binds them to
+the run, fits them to the training questions, and has their columns cut into batches with the
+tokens: the model finds each array in `Batch.inputs`, by name.
 """
 
 import dataclasses
@@ -28,14 +28,9 @@ if TYPE_CHECKING:  # models import this module: nothing that only a run needs
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-  """What a run offers to the inputs of its model.
-
-  Attributes:
-    config: resolved.
-    source: the encoder with its weights and tokeniser (`as2jax.encoders.family.Source`).
-    digest: the SHA-256 of the weights.
-    dataset: the splits; None where no data are loaded.
-
+  """Holds what a run offers to the inputs of its model.
+  `source` is the encoder with its weights and tokeniser (`as2jax.encoders.family.Source`), `digest`
+  the SHA-256 of the weights; `dataset` is None where no data are loaded.
   """
 
   config: Any
@@ -45,13 +40,10 @@ class Resources:
 
 
 class Tables(NamedTuple):
-  """Questions in a layout, tokenised.
-
-  Attributes:
-    units: the distinct texts (or joined texts), with word spans where an input needs them.
-    examples: the tuples of units that are scored.
-    tokenizer: of the units; ELMo's and other open vocabularies are those of these units alone.
-
+  """Holds questions in a layout, tokenised: the distinct units and the tuples of units that are
+  scored.
+  `tokenizer` is that of the units; ELMo's and other open vocabularies are those of these units
+  alone.
   """
 
   units: UnitTable
@@ -60,16 +52,15 @@ class Tables(NamedTuple):
 
 
 class Input:
-  """Base class of inputs; a subclass is a frozen dataclass that says how they are made.
+  """Makes what a model reads; a subclass is a frozen dataclass.
 
   Attributes:
     name: the key in `Batch.inputs`, and the name of the file that keeps what was fitted.
-    level: what each row of `columns` belongs to: a token, a word or a unit of the table of units, an
-      example of the table of examples, or an id of the vocabulary, whose row each token with that id
-      gets.
+    level: what each row of `columns` belongs to: a token, a word or a unit of the table of units,
+      an example of the table of examples, or an id of the vocabulary, whose row each token with
+      that id gets.
     needs_words: whether the table of units must have word spans.
-    training_only: whether only the loss reads it, so that batches of questions that are ranked do not
-      have it.
+    training_only: whether only the loss reads it, so that rankings do not have it.
 
   """
 
@@ -84,65 +75,49 @@ class Input:
     return self
 
   def fit(self, questions: Sequence[Question]) -> Any:
-    """Say what is counted or learnt in the training questions, as JSON data; None where nothing is.
-
-    A run keeps it in its folder, and gives it to `columns` in training and in ranking.
-
-    Args:
-      questions: the training split, less the questions that are held out; `data.train_filter` and
-        `data.train_fraction` do not reduce it.
-
+    """Return what is counted in the training questions, as JSON data; None where nothing is.
+    A run keeps it in its folder, and gives it to `columns` in training and in ranking. `questions`
+    are the training split, less those held out; `data.train_filter` and `data.train_fraction` do
+    not reduce it.
     """
     del questions
 
   def for_layout(self, questions: Sequence[Question]) -> Any:
-    """Say what a layout function that has a parameter of this input's name is given."""
+    """Return what a layout function that has a parameter of this input's name is given."""
     raise NotImplementedError(f"no layout can read the input {self.name!r}")
 
   def retokenise(self, units: UnitTable) -> UnitTable:
-    """Return the table that batches are cut from, where its tokens are not those of the tokeniser."""
+    """Return the table that batches are cut from, where its tokens are not the tokeniser's."""
     return units
 
   def columns(
     self, fitted: Any, questions: Sequence[Question], tables: Tables
   ) -> np.ndarray | None:
-    """Values `[rows, …]`, one row for each token, word, unit, example or vocabulary id.
-
-    None where the model reads nothing in the batch (a layout does). On several hosts the first one
-    computes them before all others, so that a cache on disk is filled once.
-
-    Args:
-      fitted: what `fit` gave.
-      questions: those of the tables.
-      tables: as they were tokenised, before `retokenise`. Rows of level `token` are those of the
-        retokenised table.
-
+    """Return values `[rows, …]`, one row for each token, word, unit, example or vocabulary id.
+    None where a layout reads it. On several hosts the first one computes them before all others, so
+    that a cache on disk is filled once. `tables` are as they were tokenised; rows of level `token`
+    are those of `retokenise`.
     """
     raise NotImplementedError(
       f"{type(self).__name__} defines no columns(fitted, questions, tables)"
     )
 
   def spec(self) -> tuple[tuple[int, ...], Any] | None:
-    """Shape of a row of `columns` and its dtype, known without data; None where `columns` is None."""
+    """Return the shape of a row of `columns` and its dtype; None where `columns` is None."""
     raise NotImplementedError(f"{type(self).__name__} defines no spec()")
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
-    """Say what `results.json` says of this input in the training data, ready for JSON."""
+    """Return what `results.json` says of this input in the training data, ready for JSON."""
     del column, units
     return {}
 
 
 def declared(*modules: Any) -> tuple[Input, ...]:
-  """Return the inputs of modules, in order; an encoder that reads token ids alone declares none.
-
-  Raises:
-    InputError: two of them have the same name.
-
-  """
+  """Return the inputs of modules, in order; InputError where two have the same name."""
   inputs = tuple(entry for module in modules for entry in getattr(module, "inputs", ()))
   names = [entry.name for entry in inputs]
   if len(set(names)) < len(names):
-    raise InputError(f"inputs {names}: two have the same name; give each a name of its own")
+    raise InputError(f"inputs {names}: give each a name of its own")
   return inputs
 
 
@@ -154,16 +129,9 @@ MAX_BYTES = 2 << 30  # of one of them: tens of millions of words with their coun
 def recall(
   entry: Input, workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
 ) -> Any:
-  """Say what the run in `workdir` has fitted for an input; where it is new, fitted now and written there.
-
-  Args:
-    entry: the input.
-    workdir: the run's folder; "" for none.
-    questions: gives the training questions, or None where the data are not loaded.
-
-  Raises:
-    InputError: the file is broken, or there is neither a file nor training data.
-
+  """Return what the run in `workdir` ("" for none) has fitted for an input, or fit and write it.
+  `questions` gives the training questions, or None where the data are not loaded. Raises InputError
+  where the file is broken, or there is neither a file nor training data.
   """
   if type(entry).fit is Input.fit:
     return None
@@ -184,42 +152,28 @@ def recall(
 
 
 def forget(workdir: epath.PathLike) -> None:
-  """Removes the files of a run that never began."""
+  """Remove the files of a run that never began."""
   (epath.Path(workdir) / FOLDER).rmtree(missing_ok=True)
 
 
 def save(values: Any, source: str, path: epath.PathLike) -> None:
-  """Writes a file for `load`, whole or not at all.
-
-  Args:
-    values: JSON data.
-    source: the fingerprint of the questions that they come from.
-    path: of the file.
-
-  """
+  """Write a file for `load`, whole or not at all; `source` is the fingerprint of the questions."""
   content = {"version": VERSION, "sha256": digest(values), "source": source, "values": values}
   write_whole(epath.Path(path), json.dumps(content, ensure_ascii=True))
 
 
 def load(path: epath.PathLike) -> Any:
-  """Return the values that `save` wrote.
-
-  Raises:
-    InputError: the file is absent, cannot be read, or was changed.
-
-  """
+  """Return the values that `save` wrote; InputError where they cannot be read, or were changed."""
   again = "train again, into another --workdir"
   try:
     content = read_json(path, MAX_BYTES)
-    values = content["values"]
-    whole = content["version"] == VERSION and content["sha256"] == digest(values)
+    if content["version"] == VERSION and content["sha256"] == digest(content["values"]):
+      return content["values"]
   except InputError as error:
     raise InputError(f"{error}; {again}") from None
-  except (KeyError, TypeError) as error:
-    raise InputError(f"{path} cannot be read ({error!r}); {again}") from None
-  if not whole:
-    raise InputError(f"{path} is of another version or was changed by hand; {again}")
-  return values
+  except (KeyError, TypeError):
+    pass
+  raise InputError(f"{path} is of another version or was changed by hand; {again}")
 
 
 def digest(values: Any) -> str:

@@ -19,15 +19,10 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class StopWords(Input):
-  """1 for each word that is a stop word or punctuation, else 0, float32.
-
+  """Gives 1 for each word that is a stop word or punctuation, else 0, float32.
   Where a text (one part of one unit, as far as truncation left it) has no other word, it is 0 for
-  all of them.
-
-  Attributes:
-    left_out: whether the model leaves them out.
-    question_words, sentence_words: the most words of a question and of a sentence that it takes.
-
+  all of them. `left_out` says whether the model leaves them out, `question_words` and
+  `sentence_words` how many words of a question and of a sentence it takes.
   """
 
   left_out: bool
@@ -41,7 +36,7 @@ class StopWords(Input):
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
-    """`1 - kept`; logs what the model's limits leave out, if anything."""
+    """Return `1 - kept`; log what the model's limits leave out, if anything."""
     keep = kept(tables.units)
     beyond = self._beyond(tables.units, keep)
     if any(beyond.values()):
@@ -53,17 +48,12 @@ class StopWords(Input):
     return (), np.float32
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
-    """Say what the model's limits cost."""
+    """Return what the model's limits cost."""
     return {"words_left_out": self._beyond(units, column.values == 0)}
 
   def _beyond(self, units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
     """Count the texts with more words than the model takes, and these words.
-
     A text counts once in each unit that it is a part of.
-
-    Returns:
-      {`questions`, `sentences`, `question_words`, `sentence_words`}.
-
     """
     taken = keep if self.left_out else None
     roles = int(units.word_role.max(initial=0)) + 1
@@ -81,7 +71,7 @@ class StopWords(Input):
 
 
 def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
-  """Tell whether each word of a table is to be kept; see `StopWords`."""
+  """Tell of each word of a table whether it is to be kept; see `StopWords`."""
   if not len(units.word_form):
     return np.empty(0, bool)
   keep = np.asarray([is_kept(form) for form in units.forms])[units.word_form]

@@ -24,15 +24,12 @@ Scores = Mapping[str, Mapping[str, float]]  # by question and candidate
 
 @dataclasses.dataclass(frozen=True)
 class TeacherScores(Input):
-  """The teachers' score of each (question, candidate), float32; for layouts of one candidate each.
+  """Gives the teachers' score of each (question, candidate), float32; for one candidate an example.
 
-  A single teacher's scores are taken as they are. Those of several are brought to mean 0 and standard
-  deviation 1 over the training pairs, teacher by teacher, and averaged. A teacher that was trained on
-  these very questions is too sure of them: take one that was cross-fitted, or pairs without labels.
-
-  Attributes:
-    teachers: (file, scores) of each teacher; empty before `bind`.
-
+  A single teacher's scores are taken as they are. Those of several are brought to mean 0 and
+  standard deviation 1 over the training pairs, teacher by teacher, and averaged. A teacher that was
+  trained on these very questions is too sure of them: take one that was cross-fitted, or pairs
+  without labels. `teachers` has (file, scores) of each; it is empty before `bind`.
   """
 
   teachers: tuple[tuple[str, Scores], ...] = ()
@@ -42,11 +39,8 @@ class TeacherScores(Input):
   training_only: ClassVar[bool] = True
 
   def bind(self, resources: Resources) -> "TeacherScores":
-    """Reads the scores of the training questions that `data.teachers` names.
-
-    Raises:
-      InputError: none is named, or one is not there or no file of scores.
-
+    """Read the scores of the training questions that `data.teachers` names.
+    Raises InputError where none is named, or one is not there or no file of scores.
     """
     if resources.dataset is None:
       return self
@@ -61,19 +55,14 @@ class TeacherScores(Input):
     return TeacherScores(tuple((str(file), read_scores(file)) for file in files))
 
   def digest(self) -> str:
-    """Return the SHA-256 (hex) of the scores of all teachers; the names and forms of their files do not count."""
+    """Return the SHA-256 (hex) of the scores; names and forms of their files do not count."""
     scores = json.dumps([its for _, its in self.teachers], sort_keys=True)
     return hashlib.sha256(scores.encode()).hexdigest()
 
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "e"]:
-    """Return the scores of the examples.
-
-    Raises:
-      InputError: a pair that a teacher has not scored, or not with a finite number; it names both.
-
-    """
+    """Return the scores of the examples; InputError as `score_of`."""
     examples, total = tables.examples, []
     pairs = list(zip(examples.question.tolist(), examples.candidate.tolist(), strict=True))
     for file, scores in self.teachers:
@@ -86,7 +75,7 @@ class TeacherScores(Input):
 
 
 def averaged(teachers: Sequence[Sequence[float]]) -> Float32[np.ndarray, "e"]:
-  """Return one teacher's scores as they are; those of several standardised, teacher by teacher, and averaged."""
+  """Return one teacher's scores as they are; those of several standardised each, and averaged."""
   values = np.asarray(teachers, np.float64)
   if len(values) > 1:
     spread = values.std(axis=1, keepdims=True)
@@ -96,13 +85,9 @@ def averaged(teachers: Sequence[Sequence[float]]) -> Float32[np.ndarray, "e"]:
 
 def read_scores(file: epath.PathLike) -> Scores:
   """Return the scores of a TREC run file, or of JSON-lines by question and candidate.
-
-  An object a line, with `score` and either `question_id` and `candidate_id`, or `question` and
-  `candidate` (texts).
-
-  Raises:
-    InputError: another form, a score that is no number, a pair that occurs twice; it names the line.
-
+  An object a line has `score` and either `question_id` and `candidate_id`, or `question` and
+  `candidate` (texts). Raises InputError with the line of another form, of a score that is no
+  number, of a pair that occurs twice.
   """
   if epath.Path(file).suffix.lower() not in JSON_SUFFIXES:
     return trec_files.read_run(file)
@@ -125,7 +110,7 @@ def read_scores(file: epath.PathLike) -> Scores:
 
 
 def check_unused(config: Any, inputs: Sequence[Input]) -> None:
-  """Raises InputError where a config names teachers, but its loss learns from none."""
+  """Raise InputError where a config names teachers, but its loss learns from none."""
   if config.data.teachers and all(entry.name != TeacherScores.name for entry in inputs):
     raise InputError(
       f"data.teachers = {tuple(config.data.teachers)!r}: loss.name = {config.loss.name!r} learns from "
@@ -134,11 +119,8 @@ def check_unused(config: Any, inputs: Sequence[Input]) -> None:
 
 
 def score_of(file: str, scores: Scores, question: Question, position: int) -> float:
-  """Return a teacher's score of one candidate, by ids or by texts.
-
-  Raises:
-    InputError: there is none, or it is not finite; it names the pair.
-
+  """Return a teacher's score of one candidate, by ids or by texts; InputError where it is not
+  finite.
   """
   its = question.candidates[position]
   candidate = its.id

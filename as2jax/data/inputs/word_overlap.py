@@ -22,13 +22,7 @@ from as2jax.runtime.errors import InputError
 
 
 def count(texts: Iterable[str], split: Callable[[str], Iterable[str]]) -> dict[str, int]:
-  """Return the number of `texts` that hold each word, in alphabetical order of the words.
-
-  Args:
-    texts: each is counted as often as it comes.
-    split: the words of a text.
-
-  """
+  """Return the number of `texts` that hold each word, in alphabetical order of the words."""
   counts = Counter(word for text in texts for word in set(split(text)))
   return dict(sorted(counts.items()))
 
@@ -40,11 +34,9 @@ def sentences(questions: Iterable[Question]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFrequency(Input):
-  """The document frequency of each word, float32; 1 for a word that the training data do not hold.
-
+  """Gives the document frequency of each word, float32; 1 for a word not in the training data.
   Of a question's word among the training questions, each counted once whatever its text; of any
-  other word among the distinct candidate sentences. The sentences around them count where they are
-  candidates themselves.
+  other word among the distinct candidate sentences.
   """
 
   name: ClassVar[str] = "document_frequency"
@@ -52,7 +44,7 @@ class DocumentFrequency(Input):
   needs_words: ClassVar[bool] = True
 
   def fit(self, questions: Sequence[Question]) -> dict[str, dict[str, int]]:
-    """{`questions`, `sentences`: {lower-cased form: number of texts}}."""
+    """Return {`questions`, `sentences`: {lower-cased form: number of texts}}."""
     return {
       "questions": count((question.text for question in questions), _forms),
       "sentences": count(sentences(questions), _forms),
@@ -65,15 +57,11 @@ class DocumentFrequency(Input):
     units = tables.units
     if not len(units.word_form):
       return np.empty(0, np.float32)
-    of_form = {}
-    for side in ("questions", "sentences"):
-      counts = fitted[side]
-      of_form[side] = np.asarray([counts.get(form, 1) for form in units.forms], np.float32)
-    return np.where(
-      np.asarray(units.word_role) == ROLES["question"],
-      of_form["questions"][units.word_form],
-      of_form["sentences"][units.word_form],
+    asked, written = (
+      np.asarray([fitted[side].get(form, 1) for form in units.forms], np.float32)[units.word_form]
+      for side in ("questions", "sentences")
     )
+    return np.where(np.asarray(units.word_role) == ROLES["question"], asked, written)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """Return one float32 a word."""
@@ -91,14 +79,14 @@ FORMS: tuple[Form, ...] = ("by_length", "counts", "shares")
 
 @dataclasses.dataclass(frozen=True)
 class WordOverlap(Input):
-  """The two `features` of each (question, candidate), float32; for layouts of one candidate each.
+  """Gives the two `features` of each (question, candidate), float32; for one candidate an example.
 
   Attributes:
     form: what the number of shared word types and their summed IDF are divided by: `by_length`, the
-      sum of both texts' lengths in words; `counts`, by nothing; `shares`, by the
-      number of the question's word types and by their summed IDF.
-    standardise: whether each feature is shifted and scaled to mean 0 and standard deviation 1 over
-      the judged pairs of the training questions.
+      sum of both texts' lengths in words; `counts`, by nothing; `shares`, by the number of the
+      question's word types and by their summed IDF.
+    standardise: whether each feature has mean 0 and standard deviation 1 over the judged pairs of
+      the training questions.
 
   """
 
@@ -112,12 +100,8 @@ class WordOverlap(Input):
       raise InputError(f"overlap = {self.form!r}: use one of {', '.join(FORMS)}")
 
   def fit(self, questions: Sequence[Question]) -> dict[str, Any]:
-    """Say what is counted in the training questions.
-
-    Returns:
-      {`sentences`: number of distinct candidates, `frequency`: {word: those that hold it}}, and where
-      features are standardised `mean` and `deviation`, [2] each.
-
+    """Return {`sentences`: number of distinct candidates, `frequency`: {word: those that hold it}}.
+    Where features are standardised, `mean` and `deviation` too, [2] each.
     """
     texts = sentences(questions)
     fitted = {"sentences": len(texts), "frequency": count(texts, plain_words)}
@@ -144,15 +128,8 @@ class WordOverlap(Input):
   def features(
     self, pairs: Iterable[tuple[str, str]], fitted: Fitted
   ) -> Float32[np.ndarray, "e 2"]:
-    """Shared word types of each pair: their number and their summed IDF, in `form`.
-
-    Args:
-      pairs: (question, candidate) texts.
-      fitted: what `fit` gave.
-
-    Returns:
-      0 where neither text has a word, before they are standardised.
-
+    """Return shared word types of each (question, candidate): number and summed IDF, in `form`.
+    0 where neither text has a word, before they are standardised. `fitted` is what `fit` gave.
     """
     return self.standardised(self._features(pairs, fitted), fitted)
 
@@ -170,14 +147,9 @@ class WordOverlap(Input):
     return np.asarray(values, np.float64).reshape(-1, 2)
 
   def scaled(self, number, weight, asked: Sequence[str], length, idf) -> tuple[Any, Any]:
-    """Divides the number of shared word types and their summed IDF as `form` says.
-
-    Args:
-      number, weight: of one candidate, or [n] of n.
-      asked: the words of the question.
-      length: of the candidate (or of each, [n]) in words.
-      idf: the IDF of a word.
-
+    """Divide the number of shared word types and their summed IDF as `form` says.
+    Both are of one candidate, or [n] of n, as is `length`, the words of the candidate; `asked` are
+    the words of the question, `idf` the IDF of a word.
     """
     if self.form == "counts":
       return number, weight
@@ -188,7 +160,9 @@ class WordOverlap(Input):
     return number / both, weight / both
 
   def standardised(self, values: np.ndarray, fitted: Fitted) -> Float32[np.ndarray, "e 2"]:
-    """Features `[e, 2]` with mean 0 and standard deviation 1 over what was fitted, where asked."""
+    """Return features `[e, 2]` with mean 0 and standard deviation 1 over what was fitted, where
+    asked.
+    """
     if self.standardise:
       values = (values - np.asarray(fitted["mean"])) / np.asarray(fitted["deviation"])
     return np.asarray(values, np.float32)
@@ -199,5 +173,5 @@ class WordOverlap(Input):
 
 
 def inverse_frequency(word: str, fitted: Fitted) -> float:
-  """IDF(w) = ln(N / n_w), n_w counted as 1 where no sentence holds w; 0 where N = 0."""
+  """Return IDF(w) = ln(N / n_w), n_w counted as 1 where no sentence holds w; 0 where N = 0."""
   return math.log(max(fitted["sentences"], 1)) - math.log(fitted["frequency"].get(word, 1))

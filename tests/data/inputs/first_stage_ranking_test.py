@@ -48,16 +48,13 @@ def test_orders_are_those_of_the_files(run, form):
 
 def test_held_out_questions_are_in_the_file_of_train(run):
   splits = {"heldout": SPLITS["train"]}
-  assert (
-    first_stage_ranking.load(str(run), splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
-  )
-  form = f"{run}/eval/{{split}}/run.trec"
-  assert first_stage_ranking.load(form, splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
+  first = lambda source: first_stage_ranking.load(source, splits, ("heldout",)).order(
+    splits["heldout"][0]
+  )[0]
+  sources = str(run), f"{run}/eval/{{split}}/run.trec"
+  assert [first(source) for source in sources] == [1, 1]
   write(run / "eval" / "heldout" / "run.trec", SPLITS["train"][:1], [[9.0, 2.0, 1.0]])
-  for source in (str(run), form):
-    assert (
-      first_stage_ranking.load(source, splits, ("heldout",)).order(splits["heldout"][0])[0] == 0
-    )
+  assert [first(source) for source in sources] == [0, 0]
 
 
 def test_training_questions_may_have_another_order(run, tmp_path):
@@ -77,19 +74,21 @@ def test_training_questions_may_have_another_order(run, tmp_path):
   write(tmp_path / "soft/eval/train/run.trec", long, [range(9, 0, -1)] * 20)
   first_stage_ranking.trained_on(ranking, str(tmp_path / "soft"), long, 4)
   assert ranking.order(long[0]).tolist() == list(range(9))
-  with pytest.raises(InputError, match="data.ranking_train = 'nowhere': there is no nowhere"):
+  with pytest.raises(
+    InputError, match="data.ranking_train = 'nowhere' has no ranking of train: there is no nowhere"
+  ):
     first_stage_ranking.trained_on(ranking, "nowhere", long, 4)
 
 
 def test_what_is_missing_is_named(run, tmp_path):
-  with pytest.raises(InputError, match=r"has not ranked dev.*mode=evaluate.*splits=dev,"):
+  with pytest.raises(InputError, match=r"has no ranking of dev.*mode=evaluate.*splits=dev,"):
     first_stage_ranking.load(str(run), {"dev": ()}, ("dev",))
   with pytest.raises(InputError, match=r"there is no .*none.trec"):
     first_stage_ranking.load(str(tmp_path / "none.trec"), SPLITS, ("train",))
   with pytest.raises(InputError, match="data.ranking is missing"):
     first_stage_ranking.load("", SPLITS, ("train",))
   file = run / "eval" / "test" / "run.trec"
-  with pytest.raises(InputError, match=rf"{file}: question 'Q9' has no line"):
+  with pytest.raises(InputError, match=rf"{file}: question 'Q9' has no line of candidate 'D0'"):
     first_stage_ranking.load(str(file), {"test": (question("Q9", 1),)}, ("test",))
   with pytest.raises(InputError, match="no line of candidate 'D2' .2 of 4 are missing"):
     first_stage_ranking.load(str(file), {"test": (question("Q1", 4),)}, ("test",))

@@ -63,10 +63,10 @@ def test_a_pair_without_a_score_is_named(tmp_path):
 
 def test_teachers_that_no_loss_reads_are_refused():
   config = types.SimpleNamespace(
-    data=types.SimpleNamespace(teachers=("runs/t",)), loss=types.SimpleNamespace(name="listnet")
+    data=types.SimpleNamespace(teachers=("runs/t",)), loss=types.SimpleNamespace(name="ranknet")
   )
   check_unused(config, (TeacherScores(),))
-  with pytest.raises(InputError, match="'runs/t'.*loss.name = 'listnet' learns from no teacher"):
+  with pytest.raises(InputError, match="'runs/t'.*loss.name = 'ranknet' learns from no teacher"):
     check_unused(config, ())
 
 
@@ -76,6 +76,6 @@ def test_a_teacher_that_is_not_there_is_named(tmp_path):
   with pytest.raises(InputError, match="data.teachers = .*there is no .*no.trec"):
     bound(str(tmp_path / "no.trec"))
   (tmp_path / "run").mkdir()
-  with pytest.raises(InputError, match="has not ranked train"):
+  with pytest.raises(InputError, match="has no ranking of train"):
     bound(str(tmp_path / "run"))
   assert TeacherScores().bind(types.SimpleNamespace(config=None, dataset=None)) == TeacherScores()

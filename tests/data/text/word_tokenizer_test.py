@@ -44,15 +44,8 @@ def test_any_text_splits_as_the_house_splits(text):
 def test_ids_and_case():
   cased = build()
   assert word_tokenizer.entries(cased) == ["[PAD]", "[UNK]", *WORDS]
-  assert cased.tokens(cased.encode(["Ice caves don\u2019t Form [PAD]"]).ids) == [
-    "[UNK]",
-    "caves",
-    "don't",
-    "[UNK]",
-    "[UNK]",
-    "[UNK]",
-    "[UNK]",
-  ]
+  given = cased.tokens(cased.encode(["Ice caves don\u2019t Form [PAD]"]).ids)
+  assert given == ["[UNK]", "caves", "don't", *["[UNK]"] * 4]
   lower = build(lower=True)
   assert lower.tokens(lower.encode(["ICE Caves"]).ids) == ["ice", "caves"]
   assert cased.fingerprint != lower.fingerprint
@@ -78,12 +71,7 @@ def test_unknown_words_may_be_skipped():
   encoded = tokenizer.encode(["the ice of caves", "of the", "", "form"], spans=True)
   assert tokenizer.tokens(encoded.ids) == ["ice", "caves", "[SKIP]", "form"]
   assert encoded.lengths.tolist() == [2, 1, 0, 1]
-  assert list(zip(encoded.starts.tolist(), encoded.ends.tolist(), strict=True)) == [
-    (4, 7),
-    (11, 16),
-    (0, 2),
-    (0, 4),
-  ]
+  assert encoded.starts.tolist() == [4, 11, 0, 0] and encoded.ends.tolist() == [7, 16, 2, 4]
   plain = tokenizer.encode(["the ice of caves", "of the", "", "form"])
   np.testing.assert_array_equal(plain.ids, encoded.ids)
   assert not len(plain.starts)
