@@ -132,18 +132,10 @@ LOSSES: dict[str, Recipe] = {
   "list_softmax": _loss(
     "list_softmax", "Take a softmax of each positive against its question's negatives."
   ),
-  "listnet": _loss("listnet", "Take a softmax of a question's scores against that of its labels."),
   "ranknet": _loss(
     "ranknet", "Take a logistic loss of pairs of a question's candidates.", weighting="none"
   ),
-  "lambdaloss": _loss(
-    "ranknet", "Weight each pair of RankNet by its change of NDCG.", weighting="ndcg"
-  ),
-  "focal": _loss("focal", "Take cross entropy that weighs hard pairs more.", gamma=2.0),
   "in_batch": in_batch,
-  "margin_mse": _loss(
-    "margin_mse", "Learn the margins of --config.data.teachers by squared error."
-  ),
   "distil": distil,
 }
 STAGES: dict[str, Recipe] = {"transfer": transfer, "adapt": adapt}

@@ -75,11 +75,8 @@ LOSSES = Table(
     "squared_error": "as2jax.models.losses:MeanSquaredError",
     "in_batch_softmax": "as2jax.models.ranking_losses:InBatchSoftmax",
     "list_softmax": "as2jax.models.ranking_losses:ListSoftmax",
-    "listnet": "as2jax.models.ranking_losses:ListNet",
     "ranknet": "as2jax.models.ranking_losses:RankNet",
-    "margin_mse": "as2jax.models.ranking_losses:MarginMSE",
     "distillation": "as2jax.models.ranking_losses:Distillation",
-    "focal": "as2jax.models.ranking_losses:FocalLoss",
   },
 )
 

@@ -67,63 +67,14 @@ GRADED = np.where(LABELS == 1, np.arange(6) % 3 + 1, LABELS)
 
 
 @pytest.mark.parametrize("labels", [LABELS, GRADED])
-def test_listnet_by_hand(labels):
-  softmax = lambda x: np.exp(x) / np.exp(x).sum()
-  values = [-(softmax(y) * np.log(softmax(2 * s))).sum() for s, y in questions(labels)]
-  assert len(values) == 4
-  np.testing.assert_allclose(value(losses.ListNet(2.0), labels=labels), np.mean(values), rtol=1e-5)
-
-
-def ndcg(scores, labels, order):
-  gains = (2.0**labels - 1)[order]
-  return (gains / np.log2(np.arange(len(gains)) + 2)).sum()
-
-
-@pytest.mark.parametrize("weighting", ["none", "ndcg"])
-@pytest.mark.parametrize("labels", [LABELS, GRADED])
-def test_ranknet_by_hand(weighting, labels):
+def test_ranknet_by_hand(labels):
   means = []
   for s, y in questions(labels):
-    order, pairs = np.argsort(-s, kind="stable"), []
-    ideal = ndcg(s, y, np.argsort(-y))
-    for i, j in itertools.permutations(range(len(s)), 2):
-      if y[i] > y[j]:
-        exchanged = order.copy()
-        a, b = (int(np.flatnonzero(order == k)[0]) for k in (i, j))
-        exchanged[a], exchanged[b] = j, i
-        change = abs(ndcg(s, y, exchanged) - ndcg(s, y, order)) / ideal
-        pairs.append(math.log1p(math.exp(s[j] - s[i])) * (change if weighting == "ndcg" else 1))
-    means += [np.mean(pairs)] if pairs else []
-  actual = value(losses.RankNet(1.0, weighting), labels=labels)
-  np.testing.assert_allclose(actual, np.mean(means), rtol=1e-5)
-
-
-def test_focal_by_hand():
-  values = []
-  for s, y in questions():
-    p = 1 / (1 + np.exp(-np.where(y > 0, s, -s)))
-    values += ((1 - p) ** 2 * -np.log(p)).tolist()
-  np.testing.assert_allclose(value(losses.FocalLoss(2.0, 1.0)), np.mean(values), rtol=1e-5)
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
-def test_focal_has_a_gradient_where_the_right_answer_is_certain(gamma):
-  scores = jnp.asarray(SCORES).at[0].multiply(200.0)
-  loss = lambda x: sum(
-    (term.values * term.weights).sum()
-    for term in losses.FocalLoss(gamma, 1.0)(types.SimpleNamespace(scores=x), batch(), 0.0).values()
-  )
-  assert np.isfinite(jax.grad(loss)(scores)).all()
-
-
-def test_margin_mse_by_hand():
-  means = []
-  for (s, y), (t, _) in zip(questions(), questions(scores=TEACHER)):
     pairs = [(i, j) for i, j in itertools.permutations(range(len(s)), 2) if y[i] > y[j]]
-    means += (
-      [np.mean([(3 * (s[i] - s[j]) - (t[i] - t[j])) ** 2 for i, j in pairs])] if pairs else []
-    )
-  np.testing.assert_allclose(value(losses.MarginMSE(3.0)), np.mean(means), rtol=1e-5)
+    means += [np.mean([math.log1p(math.exp(s[j] - s[i])) for i, j in pairs])] if pairs else []
+  np.testing.assert_allclose(
+    value(losses.RankNet(1.0, "none"), labels=labels), np.mean(means), rtol=1e-5
+  )
 
 
 def test_distillation_by_hand():
@@ -139,15 +90,7 @@ def test_distillation_by_hand():
   np.testing.assert_allclose(term.values * term.weights, 0, atol=1e-6)
 
 
-OF_SCORES = [
-  losses.ListSoftmax(2.0),
-  losses.ListNet(1.0),
-  losses.RankNet(1.0, "none"),
-  losses.RankNet(1.0, "ndcg"),
-  losses.MarginMSE(1.5),
-  losses.Distillation(2.0, 0.5),
-  losses.FocalLoss(2.0, 1.0),
-]
+OF_SCORES = [losses.ListSoftmax(2.0), losses.RankNet(1.0, "none"), losses.Distillation(2.0, 0.5)]
 kinds = pytest.mark.parametrize("loss", OF_SCORES, ids=repr)
 
 
@@ -270,16 +213,9 @@ def test_in_batch_gradients_are_those_of_finite_differences(kind):
     for t in in_batch(losses.InBatchSoftmax(2.0, kind, True, 1e9), u).values()
   )
   gradient = np.asarray(jax.grad(loss)(jnp.asarray(units)))
+  assert np.isfinite(jax.grad(loss)(jnp.zeros((2, 5, 4)))).all()
   rng = np.random.default_rng(1)
   for _ in range(3):
     d = rng.normal(size=units.shape).astype(np.float32)
     slope = (loss(units + 1e-2 * d) - loss(units - 1e-2 * d)) / 2e-2
     np.testing.assert_allclose((gradient * d).sum(), slope, rtol=2e-2, atol=1e-2)
-
-
-def test_in_batch_gradients_are_finite_where_vectors_are_zero():
-  loss = lambda u: sum(
-    (t.values * t.weights).sum()
-    for t in in_batch(losses.InBatchSoftmax(20.0, "cosine", True, 1e9), u).values()
-  )
-  assert np.isfinite(np.asarray(jax.grad(loss)(jnp.zeros((2, 5, 4))))).all()

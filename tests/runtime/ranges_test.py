@@ -96,7 +96,6 @@ WRONG = [
   ("wikiqa_cassie.py", "model.hidden", 0, "give 1 or more"),
   ("wikiqa_cassie.py", "model.template", "zebra", "use one of context, pair, joint"),
   ("wikiqa_loct.py", "model.template", "zebra", "use one of local_context, context, pair"),
-  ("wikiqa_triplet.py:lambdaloss", "loss.weighting", "map", "use one of none, ndcg"),
   ("wikiqa_triplet.py:in_batch", "loss.similarity", "l2", "use one of cosine, dot, euclidean"),
 ]
 

@@ -160,8 +160,8 @@ def test_every_system_of_the_papers_takes_todays_encoders(job, encoder, word):
     ("triplet", {"name": "list_softmax", "scale": 1.0}, "have the layout triplets: it knows pairs"),
     ("crossencoder", {"name": "bce"}, "have the layout single: it knows pairs .model.name = bienc"),
     ("siamese", {"name": "cross_entropy"}, "layout pairs: it knows single .model.name = crossenc"),
-    ("siamese", {"name": "focal", "gamma": 2.0, "scale": 1.0}, ""),
-    ("accurate", {"name": "focal", "gamma": 2.0, "scale": 1.0}, ""),
+    ("siamese", {"name": "ranknet", "scale": 1.0, "weighting": "none"}, ""),
+    ("accurate", {"name": "ranknet", "scale": 1.0, "weighting": "none"}, ""),
     (
       "siamese",
       {"name": "in_batch_softmax", **IN_BATCH},

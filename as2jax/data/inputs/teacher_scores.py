@@ -114,7 +114,7 @@ def check_unused(config: Any, inputs: Sequence[Input]) -> None:
   if config.data.teachers and all(entry.name != TeacherScores.name for entry in inputs):
     raise InputError(
       f"data.teachers = {tuple(config.data.teachers)!r}: loss.name = {config.loss.name!r} learns from "
-      "no teacher; use margin_mse or distillation, or leave data.teachers empty"
+      "no teacher; use distillation, or leave data.teachers empty"
     )
 
 

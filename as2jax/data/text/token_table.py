@@ -148,8 +148,10 @@ def create_arrays(writer: cache.Writer, tokens: int, units: int, words: int) -> 
       writer.create(name, (lengths[kind],), dtype)
 
 
-def table_of(entry: cache.Entry) -> UnitTable:
+def table_of(entry: cache.Entry | None) -> UnitTable | None:
   """Return the table that an entry of the cache holds."""
+  if entry is None:
+    return None
   fields = dict(entry.fields)
   fields["forms"], fields["lost_by_role"] = tuple(fields["forms"]), tuple(fields["lost_by_role"])
   return UnitTable(**entry.arrays, **fields, folder=str(entry.folder or ""))
