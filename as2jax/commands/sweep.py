@@ -1,6 +1,6 @@
 """`as2jax lab sweep`: runs a sweep on this machine, shows where its runs are, collects its table."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -18,8 +18,8 @@ ManySeeds = Annotated[
 ]
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="a sweep's folder (its --output)")]
 Split = Annotated[
-  Literal["", "dev", "test", "heldout"],
-  typer.Option("--table", help="split of the table (default: that which chooses)"),
+  str,
+  typer.Option("--table", metavar="SPLIT", help="split of the table (default: that which chooses)"),
 ]
 
 
@@ -70,26 +70,38 @@ def run(
   ] = None,
 ) -> None:
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
+  import pathlib
+
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides
+  from as2jax.experiments.sweeps import local_executor
   from as2jax.experiments.sweeps import points as sweep_points
-  from as2jax.experiments.sweeps import sweep as sweeps
 
   if bool(file) == bool(axes) or (axes and not base):
     raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
+  if "://" in target:
+    raise InputError(f"--output={target}: runs on this machine want a local folder")
   named, points = sweep_points.load(file) if file else (base, sweep_points.grid(base, axes))
   base = base or named
-  jobs, folder = sweeps.planned(
+  folder = pathlib.Path(target).absolute()
+  jobs = sweep_points.plan(
     base,
     points,
-    target,
     seeds=overrides.seeds_of(seeds) if seeds else (),
     settings=overrides.parse(job_files.load(base), settings),
   )
   if prepare is not None:
-    print(sweeps.prepare(jobs, folder, prepare))
-  else:
-    raise typer.Exit(sweeps.sweep(jobs, folder, parallel=parallel, split=split))
+    if prepare >= len(jobs):
+      raise InputError(f"--prepare={prepare}: the sweep has {len(jobs)} runs, from 0 on")
+    local_executor.write_config(folder / jobs[prepare].id, jobs[prepare])
+    print(folder / jobs[prepare].id)
+    return
+  sweep_points.write_manifest(folder, jobs)
+  failed = local_executor.execute(jobs, folder, parallel=parallel) if parallel else {}
+  from as2jax.experiments.sweeps import table  # with numpy and all that reads results
+
+  print(table.collect(folder, jobs, split))
+  raise typer.Exit(int(bool(failed)))
 
 
 @app.command()

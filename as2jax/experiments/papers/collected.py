@@ -14,7 +14,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,15 @@ from as2jax.training.metrics_log import step_seconds
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
 LARGEST = 150_000  # bytes of a row
 PACKED = ".tar.xz"
-LEFT_OUT = ("other_scores",)  # of each seed, and of its diagnostics what is no number
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
+
+
+class Training(NamedTuple):
+  """What trained a row: seconds of all seeds' steps, number of seeds, accelerator ("" for a CPU)."""
+
+  seconds: float
+  seeds: int
+  device: str
 
 
 def folder() -> pathlib.Path:
@@ -45,19 +52,15 @@ def unpacked(where: pathlib.Path, names: str = "*") -> Iterator[pathlib.Path]:
   """Unpack the rows in `where` whose names match a pattern into a temporary folder, a folder a row."""
   with tempfile.TemporaryDirectory(prefix="as2jax-rows-") as place:
     for path in sorted(where.glob(f"{names}{PACKED}")):
-      _unpack(path, pathlib.Path(place))
+      try:
+        whole = io.BytesIO(lzma.decompress(path.read_bytes()))
+        with tarfile.open(fileobj=whole) as archive:
+          archive.extractall(place, filter="data")
+      except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise InputError(
+          f"{path} is not a whole row ({error}): check it out or collect it again"
+        ) from None
     yield pathlib.Path(place)
-
-
-def _unpack(path: pathlib.Path, place: pathlib.Path) -> None:
-  try:
-    whole = io.BytesIO(lzma.decompress(path.read_bytes()))
-    with tarfile.open(fileobj=whole) as archive:
-      archive.extractall(place, filter="data")
-  except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
-    raise InputError(
-      f"{path} is not a whole row ({error}): check it out or collect it again"
-    ) from None
 
 
 def resolve(run: Run) -> Any:
@@ -84,27 +87,22 @@ def collect(source: pathlib.Path, name: str, run: Run, where: pathlib.Path) -> p
   for split in results.splits_of(content):
     run_scores.load([str(source)], split=split)  # says where tables and results disagree
     for seed in seeds:
-      table = results.folder(source, split, seed, seeds) / "per_question.tsv"
       place = results.folder("", split, seed, seeds) / "per_question.tsv"
-      files[str(place)] = _table(table)
-  content["seeds"] = [_of_seed(outcome) for outcome in content["seeds"]]
-  if any(outcome.get("steps") for outcome in content["seeds"]):
+      files[str(place)] = _table(source / place)
+  trained = False
+  for outcome in content["seeds"]:
+    trained = trained or bool(outcome.get("steps"))
+    outcome.pop("other_scores", None)
+    diagnostics = outcome.pop("diagnostics", {})
+    numbers = {key: one for key, one in diagnostics.items() if isinstance(one, int | float)}
+    if numbers:
+      outcome["diagnostics"] = numbers
+  if trained:
     content["execution"]["seconds_in_steps"] = round(step_seconds(source), 1)
   config = json.loads((source / "config.json").read_text())
   files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
   files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
   return _write(source, name, files, where)
-
-
-def _of_seed(outcome: dict[str, Any]) -> dict[str, Any]:
-  row = {key: value for key, value in outcome.items() if key not in LEFT_OUT}
-  numbers = {}
-  for key, value in row.pop("diagnostics", {}).items():
-    if isinstance(value, int | float):
-      numbers[key] = value
-  if numbers:
-    row["diagnostics"] = numbers
-  return row
 
 
 def collect_peer(source: pathlib.Path, name: str, where: pathlib.Path) -> pathlib.Path:
@@ -117,51 +115,27 @@ def collect_peer(source: pathlib.Path, name: str, where: pathlib.Path) -> pathli
   if not (source / SEEDS).exists():
     raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
   files = {SEEDS: (source / SEEDS).read_bytes()}
-  for table in sorted(source.glob("seed-*.tsv")):
+  for table in source.glob("seed-*.tsv"):
     files[table.name] = _table(table)
   return _write(source, name, files, where)
 
 
 def peer_tables(row: pathlib.Path, split: str) -> str:
   """Return the tables of all seeds of a peer's row, as `run_scores.load` takes them; "" for none."""
-  return ",".join(str(path) for path in sorted(row.glob(f"seed-*.{split}.tsv")))
+  return ",".join(map(str, sorted(row.glob(f"seed-*.{split}.tsv"))))
 
 
-def peer_seeds(row: pathlib.Path) -> int:
-  """Return how many seeds a peer's row has; 0 where there is none."""
-  return len(_lines(row)) if (row / SEEDS).exists() else 0
-
-
-def step_time(row: pathlib.Path) -> float:
-  """Return the seconds of the training steps of all seeds; 0.0 where none were kept."""
+def training(row: pathlib.Path) -> Training:
+  """Return what trained an unpacked row; 0 seconds where they were not kept."""
   if (row / SEEDS).exists():
-    return sum(line["seconds"] for line in _lines(row))
-  return _execution(row).get("seconds_in_steps", 0.0)
-
-
-def cpu_seconds_per_seed(row: pathlib.Path) -> float | None:
-  """Return the mean seconds of a seed's training steps on a CPU; None where another device trained."""
-  spent = step_time(row)
-  if accelerator(row) or not spent:
-    return None
-  return spent / (peer_seeds(row) or len((results.read(row) or {})["seeds"]))
-
-
-def accelerator(row: pathlib.Path) -> str:
-  """Return the name of the accelerator that trained the seeds; "" for a CPU."""
-  if (row / SEEDS).exists():
-    return _lines(row)[0].get("accelerator", "")
-  execution = _execution(row)
-  backend = execution.get("backend", "cpu")
-  return "" if backend == "cpu" else execution.get("device") or backend
-
-
-def _execution(row: pathlib.Path) -> dict[str, Any]:
-  return (results.read(row) or {}).get("execution") or {}
-
-
-def _lines(row: pathlib.Path) -> list[dict[str, Any]]:
-  return [json.loads(line) for line in (row / SEEDS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (row / SEEDS).read_text().splitlines()]
+    seconds = sum(line["seconds"] for line in lines)
+    return Training(seconds, len(lines), lines[0].get("accelerator", ""))
+  content = results.read(row) or {}
+  execution = content.get("execution") or {}
+  device = execution.get("backend", "cpu")
+  device = "" if device == "cpu" else execution.get("device") or device
+  return Training(execution.get("seconds_in_steps", 0.0), len(content.get("seeds", ())), device)
 
 
 def _write(
@@ -176,7 +150,13 @@ def _write(
     rows = files.get(results.LEDGER, b"")
     if earlier := _earlier_evaluations(target, name, rows):
       files[results.LEDGER] = earlier + rows
-  packed = lzma.compress(_archive(name, files), preset=9 | lzma.PRESET_EXTREME)
+  written = io.BytesIO()
+  with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    for file in sorted(files):
+      entry = tarfile.TarInfo(f"{name}/{file}")  # without times and owners
+      entry.size, entry.mode = len(files[file]), 0o644
+      archive.addfile(entry, io.BytesIO(files[file]))
+  packed = lzma.compress(written.getvalue(), preset=9 | lzma.PRESET_EXTREME)
   if len(packed) > LARGEST:
     raise InputError(f"{source}: the row has {len(packed)} bytes, more than {LARGEST}")
   where.mkdir(parents=True, exist_ok=True)
@@ -184,24 +164,15 @@ def _write(
   return target
 
 
-def _archive(name: str, files: dict[str, bytes]) -> bytes:
-  """Return the files below the folder `name` as a tar archive without times and owners."""
-  written = io.BytesIO()
-  with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-    for file in sorted(files):
-      entry = tarfile.TarInfo(f"{name}/{file}")
-      entry.size, entry.mode = len(files[file]), 0o644
-      archive.addfile(entry, io.BytesIO(files[file]))
-  return written.getvalue()
-
-
 def _earlier_evaluations(target: pathlib.Path, name: str, rows: bytes) -> bytes:
   """Return the ledger rows of the row in `target` that the new ones lack: of an earlier training."""
-  without_mode = lambda line: {k: v for k, v in json.loads(line).items() if k != "mode"}
-  known = [without_mode(line) for line in rows.splitlines()]
-  with tempfile.TemporaryDirectory() as place:
-    _unpack(target, pathlib.Path(place))
-    ledger = pathlib.Path(place) / name / results.LEDGER
+
+  def without_mode(line: bytes) -> dict[str, Any]:
+    return {**json.loads(line), "mode": ""}
+
+  known = list(map(without_mode, rows.splitlines()))
+  with unpacked(target.parent, name) as place:
+    ledger = place / name / results.LEDGER
     if not ledger.exists():
       return b""
     results.note_another_training(ledger.parent)
@@ -227,19 +198,18 @@ def check_config(source: pathlib.Path, name: str, run: Run) -> None:
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
   """Return a flat config without seeds, paths without their folders (but those in packages)."""
-  settings = {}
-  for key, value in flatten(config).items():
+  settings = flatten(config)
+  del settings["seeds"]
+  for key, value in settings.items():
     if isinstance(value, str) and not value.startswith("package:"):
-      value = value.rpartition("/")[2]
-    if key != "seeds":
-      settings[key] = value
+      settings[key] = value.rpartition("/")[2]
   return settings
 
 
 def _table(path: pathlib.Path) -> bytes:
   """Return a table of per-question scores in ten digits."""
   ids, columns = trec_files.read_per_question(path)
-  lines = ["\t".join(["question", *columns])]
+  lines = ["\t".join(["question", *columns]) + "\n"]
   for question, values in zip(ids, np.stack(list(columns.values()), 1).tolist(), strict=True):
-    lines.append("\t".join([question, *(f"{value:.10g}" for value in values)]))
-  return ("\n".join(lines) + "\n").encode()
+    lines.append("\t".join([question, *(f"{value:.10g}" for value in values)]) + "\n")
+  return "".join(lines).encode()

@@ -12,15 +12,15 @@ from as2jax.config import jobs as job_files
 from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.papers import collected, rows
-from as2jax.experiments.papers.rows import Column, Peer, Row, Run, Table
+from as2jax.experiments.papers.rows import Column, Peer, Run, Table
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 NOT_YET = "not trained yet"
-Kept = Mapping[str, Run | Peer]
+FACTS = ("seeds", "test read", "hours")  # columns of each run's table, see `_facts`
 
 
-def kept_runs() -> Kept:
+def kept_runs() -> dict[str, Run | Peer]:
   """Return every run and peer of our tables, by the name under which its results are kept."""
   runs: dict[str, Run | Peer] = {}
   for tables in rows.measured_tables().values():
@@ -34,71 +34,71 @@ def kept_runs() -> Kept:
 
 def rendered(table: Table, folder: pathlib.Path) -> str:
   """Render a table in Markdown, with what must be said of its rows, from the unpacked rows in `folder`."""
-  if all(column.runs != ("",) for column in table.columns):
+  if table.columns[0].runs != ("",):
     return _side_by_side(table, folder)
-  scores = _of_table(table, folder)
-  base = next((row for row in table.rows if row.runs and row.runs[""].name == table.base), None)
-  compared = base is not None and base.name in scores
-  head = ["system", *(column.heading for column in table.columns), "seeds", "test read", "hours"]
-  if compared:
-    head.append(f"{table.columns[table.main].heading} − {base.name}")
-  cells, notes = [head], []
+  places = {}  # of the rows that have results
+  base = ""  # the row with which the others are compared
   for row in table.rows:
-    if row.name not in scores:
-      cells.append(_without_results(row, len(head)))
-      continue
-    of_row = scores[row.name]
-    place = folder / row.runs[""].name
-    line = [row.name, *map(_cell, of_row, table.columns), *_facts(place, of_row[0])]
-    if compared:
-      line.append(_against(scores[base.name], of_row, table))
-    cells.append(line)
-    if of_row[0].note:
-      notes.append(f"{row.name}: {of_row[0].note}.")
-  return "\n".join([_markdown(cells), *["", *notes][: 2 * bool(notes)]])
-
-
-def _of_table(table: Table, folder: pathlib.Path) -> dict[str, list[RunScores]]:
-  """Return the scores of each row that has results, one for each column, by the row's name."""
-  there = [row for row in table.rows if row.runs and (folder / row.runs[""].name).exists()]
-  places = [str(folder / row.runs[""].name) for row in there]
-  scores: dict[str, list[RunScores]] = {row.name: [] for row in there}
-  for column in table.columns:
-    asked = {"split": column.split, "question_filter": column.question_filter}
+    if row.runs and (folder / row.runs[""].name).exists():
+      places[row.name] = folder / row.runs[""].name
+      if row.runs[""].name == table.base:
+        base = row.name
+  scores: dict[str, list[RunScores]] = {name: [] for name in places}  # one a column
+  for column in table.columns if places else ():
     # Rows that are compared must have answered the same questions.
-    loaded = run_scores.load(places, **asked) if places else []
-    for row, one in zip(there, loaded, strict=True):
-      scores[row.name].append(one)
-  return scores
+    for name, one in zip(places, _loaded(places.values(), column), strict=True):
+      scores[name].append(one)
+  main = table.columns[table.main]
+  cells = [["system", *(column.heading for column in table.columns), *FACTS]]
+  notes = []
+  if base:
+    cells[0].append(f"{main.heading} − {base}")
+  for row in table.rows:
+    if row.name in scores:
+      of_row = scores[row.name]
+      line = [row.name, *map(_cell, of_row, table.columns), *_facts(places[row.name], of_row[0])]
+      if base:
+        other = of_row[table.main]
+        compared = row.name != base
+        line.append(_difference(scores[base][table.main], other, main) if compared else "")
+      if of_row[0].note:
+        notes.append(f"{row.name}: {of_row[0].note}.")
+    elif row.runs:
+      line = [f"{row.name} ({NOT_YET})"]
+    else:
+      line = [f"*{row.name}*"]
+      for figure in row.published:
+        line.append("" if figure is None else f"*{_short(figure)}*")
+    cells.append(line + [""] * (len(cells[0]) - len(line)))
+  text = _markdown(cells)
+  return f"{text}\n\n{notes[0]}" if notes else text
 
 
-def _without_results(row: Row, width: int) -> list[str]:
-  """Return the cells of a row of published figures, or of one that is not trained yet."""
-  if row.runs:
-    cells = [f"{row.name} ({NOT_YET})"]
-  else:
-    figures = ["" if figure is None else f"*{_short(figure)}*" for figure in row.published]
-    cells = [f"*{row.name}*", *figures]
-  return cells + [""] * (width - len(cells))
+def _loaded(places, column: Column) -> list[RunScores]:
+  """Return the scores of the runs at some places by the split and question filter of a column."""
+  asked = {"split": column.split, "question_filter": column.question_filter}
+  return run_scores.load(list(map(str, places)), **asked)
 
 
 def _facts(place: pathlib.Path, scores: RunScores) -> list[str]:
   """Return the seeds of a row, how often each read test, and the hours that all of them trained."""
   seeds = "–" if scores.deterministic else str(len(next(iter(scores.values.values()))))
   content = results.read(place)
-  assert content is not None, place
   times = results.times_evaluated(place, "test", content["data"]["name"])
-  hours = collected.step_time(place) / 3600
-  device = collected.accelerator(place)
-  spent = f"{hours:.1f}" + (f" ({device})" if device else "") if hours else ""
+  trained, spent = collected.training(place), ""
+  if trained.seconds:
+    spent = f"{trained.seconds / 3600:.1f}" + _of_device(trained.device)
   return [seeds, "not known" if times is None else str(times), spent]
+
+
+def _of_device(device: str) -> str:
+  return f" ({device})" if device else ""
 
 
 def _markdown(cells: Sequence[Sequence[str]], left: int = 1) -> str:
   """Render cells that hold Markdown of their own."""
-  lines = [f"| {' | '.join(row)} |" for row in cells]
   rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
-  return "\n".join([lines[0], f"| {' | '.join(rule)} |", *lines[1:]])
+  return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
 
 
 def _side_by_side(table: Table, folder: pathlib.Path) -> str:
@@ -115,63 +115,59 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
 
 
 def _counted_cell(folder: pathlib.Path, name: str, judge: str, column: Column) -> str:
+  """Return the figure of a run, or of a peer's tables of scores, with what its training took."""
   place = folder / name
   if not place.exists():
     return NOT_YET
   foreign = collected.peer_tables(place, column.split)
   places = [str(folder / judge), foreign] if foreign else [str(place)]
-  scores = run_scores.load(places, split=column.split)[-1]
-  if device := collected.accelerator(place):
-    return f"{_cell(scores, column, counted=True)}, {device}"
-  spent = collected.cpu_seconds_per_seed(place)
-  return _cell(scores, column, counted=True) + (f", {spent:.0f} s" if spent else "")
+  cell = _cell(run_scores.load(places, split=column.split)[-1], column, counted=True)
+  trained = collected.training(place)
+  if trained.device:
+    return f"{cell}, {trained.device}"
+  return f"{cell}, {trained.seconds / trained.seeds:.0f} s" if trained.seconds else cell
 
 
 def _cell(scores: RunScores, column: Column, counted: bool = False) -> str:
   """Return a figure with its half-width and the s.d. over seeds; `counted` adds the number of seeds."""
-  if column.metric not in scores.values:  # it has no value of a question (SSE)
+  width = number = ""
+  if column.metric in scores.values:
+    values = scores.metric(column.metric)
+    mean, sd = significance.mean_sd(values.mean(1))
+    width = f" ± {_short(significance.half_width(values))}"
+    if counted:
+      number = f"; {len(values)}"
+    if scores.deterministic:
+      sd = None
+  else:  # it has no value of a question (SSE), or is of vectors, which a ranker of words has not
     entry = results.read(scores.name)["metrics"].get(scores.title(column.metric))
     if entry is None:
-      return ""  # it is of vectors, which a ranker of words has not
-    return _short(entry["mean"]) + (f" ({_short(entry['sd'])})" if entry["sd"] is not None else "")
-  values = scores.metric(column.metric)
-  mean, sd = significance.mean_sd(values.mean(1))
-  number = f"; {len(values)}" if counted else ""
-  spread = "" if sd is None or scores.deterministic else f" ({_short(sd)}{number})"
-  return f"{_short(mean)} ± {_short(significance.half_width(values))}{spread}"
+      return ""
+    mean, sd = entry["mean"], entry["sd"]
+  return _short(mean) + width + ("" if sd is None else f" ({_short(sd)}{number})")
 
 
 def _short(value: float) -> str:
   return f"{value:.3f}".removeprefix("0")
 
 
-def _signed(value: float) -> str:
-  return ("−" if value < 0 else "+") + _short(abs(value))
-
-
-def _against(base: Sequence[RunScores], other: Sequence[RunScores], table: Table) -> str:
-  """Return the difference of a row to the base by the main column, of methods."""
-  if other is base:
-    return ""
-  return _difference(base[table.main], other[table.main], table.columns[table.main])
-
-
 def _difference(base: RunScores, other: RunScores, column: Column) -> str:
+  """Return the difference of methods of a row to the base."""
   tested = compare.methods(other, base, column.metric)
+  difference = ("−" if tested.difference < 0 else "+") + _short(abs(tested.difference))
   if tested.why:
-    return f"{_signed(tested.difference)}: {tested.why}"
+    return f"{difference}: {tested.why}"
   p, finds = compare.p_text(tested.p), _short(tested.detectable)
-  return f"{_signed(tested.difference)} ± {_short(tested.half_width)} (p {p}, finds {finds})"
+  return f"{difference} ± {_short(tested.half_width)} (p {p}, finds {finds})"
 
 
 def claims(folder: pathlib.Path) -> str:
   """Render the papers' claims beside our figures, a simple baseline and their difference."""
   cells = [["claim", "paper", "ours", "simple baseline", "difference", "holds?", "why"]]
   for claim in rows.claims()[0]:
-    places, column = [str(folder / name) for name in claim.runs], claim.column
-    scores = run_scores.load(places, split=column.split, question_filter=column.question_filter)
-    figures = [_cell(one, column) for one in scores]
-    difference = _difference(scores[1], scores[0], column)
+    ours, base = _loaded([folder / name for name in claim.runs], claim.column)
+    figures = [_cell(ours, claim.column), _cell(base, claim.column)]
+    difference = _difference(base, ours, claim.column)
     cells.append([claim.claim, claim.paper, *figures, difference, claim.holds, claim.why])
   return _markdown(cells, left=7)
 
@@ -181,10 +177,8 @@ def summary(folder: pathlib.Path) -> str:
   cells = [["data, metric", "system", "ours", "paper"]]
   for one in rows.claims()[1]:
     place = folder / one.kept
-    device = collected.accelerator(place)
-    system = one.system + (f" ({device})" if device else "")
-    split, question_filter = one.column.split, one.column.question_filter
-    (scores,) = run_scores.load([str(place)], split=split, question_filter=question_filter)
+    (scores,) = _loaded([place], one.column)
+    system = one.system + _of_device(collected.training(place).device)
     cells.append([one.data, system, _cell(scores, one.column), one.paper])
   return _markdown(cells, left=4)
 
@@ -194,7 +188,7 @@ def commands(runs: Sequence[Run | Peer], folder: pathlib.Path | None = None) -> 
   lines = []
   for run in runs:
     if isinstance(run, Peer):
-      seeds = collected.peer_seeds(folder / run.name) if folder else 0
+      seeds = collected.training(folder / run.name).seeds if folder else 0
       lines.append(run.command + (f" --seeds={seeds}" if seeds else ""))
       continue
     settings = [f"--config.{key}={value}".replace(", ", ",") for key, value in run.settings.items()]
@@ -214,10 +208,10 @@ def _page_commands(tables: Sequence[Table], folder: pathlib.Path) -> str:
   """Return the commands of all rows of a page, each once, as a block of code."""
   every = kept_runs()
   names: dict[str, None] = {}
-  for first in (True, False):
-    for table in tables:
-      for row in table.first if first else table.rows:
-        names |= dict.fromkeys(run.name for run in row.runs.values())
+  begun = [row for table in tables for row in table.first]
+  for row in (*begun, *(row for table in tables for row in table.rows)):
+    for run in row.runs.values():
+      names[run.name] = None
   return "\n".join(["```bash", *commands([every[name] for name in names], folder), "```"])
 
 
@@ -225,7 +219,8 @@ def blocks(folder: pathlib.Path) -> dict[str, str]:
   """Return every table and every page's commands by name, from the unpacked rows in `folder`."""
   made = {"claims": claims(folder), "summary": summary(folder)}
   for page, tables in rows.measured_tables().items():
-    made |= {table.name: rendered(table, folder) for table in tables}
+    for table in tables:
+      made[table.name] = rendered(table, folder)
     made[f"commands of {page}"] = _page_commands(tables, folder)
   return made
 
@@ -257,15 +252,18 @@ def with_tables(text: str, made: Mapping[str, str]) -> str:
 
 def _collect(argument: str, folder: pathlib.Path) -> None:
   name, _, source = argument.rpartition("=")
-  name = name or pathlib.Path(source).name
-  known = kept_runs()
-  if name not in known:
-    raise InputError(f"{argument}: there is no row {name!r}: name one of {', '.join(known)}")
-  run = known[name]
+  source = pathlib.Path(source)
+  run = _known(name or source.name, kept_runs(), "row")
   if isinstance(run, Peer):
-    print(collected.collect_peer(pathlib.Path(source), name, folder))
+    print(collected.collect_peer(source, run.name, folder))
   else:
-    print(collected.collect(pathlib.Path(source), name, run, folder))
+    print(collected.collect(source, run.name, run, folder))
+
+
+def _known(name: str, known: Mapping, kind: str):
+  if name not in known:
+    raise InputError(f"there is no {kind} {name!r}: name one of {', '.join(known)}")
+  return known[name]
 
 
 def run(
@@ -293,11 +291,8 @@ def run(
     return ""
   with collected.unpacked(folder) as unpacked:
     made = blocks(unpacked)
-  if write:
-    for path in pages():
-      write_whole(path, with_tables(path.read_text(encoding="utf-8"), made))
-    return "\n".join(f"written: {path.name}" for path in pages())
-  for name in wanted:
-    if name not in made:
-      raise InputError(f"there is no table {name!r}: name one of {', '.join(made)}")
-  return "\n\n".join(f"{name}\n\n{made[name]}" for name in wanted or made)
+  if not write:
+    return "\n\n".join(f"{name}\n\n{_known(name, made, 'table')}" for name in wanted or made)
+  for path in pages():
+    write_whole(path, with_tables(path.read_text(encoding="utf-8"), made))
+  return "\n".join(f"written: {path.name}" for path in pages())

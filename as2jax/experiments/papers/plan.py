@@ -21,7 +21,7 @@ from as2jax.data.source import lacking as lacking_files
 from as2jax.encoders import hub, open_encoder
 from as2jax.evaluation import results
 from as2jax.experiments.papers.rows import Run, Table
-from as2jax.experiments.sweeps import points, sweep
+from as2jax.experiments.sweeps import points
 from as2jax.experiments.sweeps.local_executor import finished
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
@@ -29,6 +29,7 @@ from as2jax.runtime.files import cache_folder, data_folder
 
 # Words that set an encoder, whatever was named before; `large` wants one.
 REPLACING = {"sample", *config_words.ENCODERS} - {"large"}
+Cell = tuple[str, str]  # the name of a row, and the key of one of its runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +39,14 @@ class Choice:
   Attributes:
     words: arguments of the config files, such as `minilm`; settings: overrides.
     seeds: in place of the configs' own.
-    filled: (row, key of its runs) -> TREC run files, one a seed, of a system from elsewhere.
+    filled: TREC run files, one a seed, of a system from elsewhere.
 
   """
 
   words: tuple[str, ...] = ()
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   seeds: tuple[int, ...] = ()
-  filled: Mapping[tuple[str, str], tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  filled: Mapping[Cell, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -53,38 +54,45 @@ class Plan:
   """The jobs of a table.
 
   Attributes:
-    cells: (row, key of its runs) -> one job a seed; skipped: likewise -> why there is none.
-    configs: likewise -> the config file that is run, with its argument.
-    others: likewise -> what its weights or data are in place of the row's own.
-    waves: jobs in the order in which they depend on each other.
-    after: job -> the jobs that it depends on, by id.
-    taken: (row, key of its runs) -> the folder of a finished run with all its seeds, in place of jobs.
+    cells: one job a seed; skipped: why there is none.
+    configs: the config file that is run, with its argument.
+    others: what its weights or data are in place of the row's own.
+    taken: the folder of a finished run with all its seeds, in place of jobs.
+    jobs, after: by id, also what jobs begin with: the job, and the ids of those that it depends on.
 
   """
 
-  cells: dict[tuple[str, str], list[points.Job]] = dataclasses.field(default_factory=dict)
-  skipped: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
-  configs: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
-  others: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
-  waves: list[list[points.Job]] = dataclasses.field(default_factory=list)
+  cells: dict[Cell, list[points.Job]] = dataclasses.field(default_factory=dict)
+  skipped: dict[Cell, str] = dataclasses.field(default_factory=dict)
+  configs: dict[Cell, str] = dataclasses.field(default_factory=dict)
+  others: dict[Cell, str] = dataclasses.field(default_factory=dict)
+  taken: dict[Cell, pathlib.Path] = dataclasses.field(default_factory=dict)
+  jobs: dict[str, points.Job] = dataclasses.field(default_factory=dict)
   after: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-  taken: dict[tuple[str, str], pathlib.Path] = dataclasses.field(default_factory=dict)
 
-  def folders(self, cell: tuple[str, str], output: pathlib.Path) -> list[pathlib.Path]:
+  def folders(self, cell: Cell, output: pathlib.Path) -> list[pathlib.Path]:
     """Return the folders of the runs of a cell, finished or not."""
     if cell in self.taken:
       return [self.taken[cell]]
     return [output / job.id for job in self.cells.get(cell, ())]
 
-  def drop_idle(self) -> None:
-    """Take out of the waves the jobs of skipped cells and of cells that finished runs fill."""
-    left = {job.id for cell, jobs in self.cells.items() if cell not in self.taken for job in jobs}
-    waiting = list(left)
-    while waiting:
-      before = set(self.after.get(waiting.pop(), ())) - left
-      left |= before
-      waiting += before
-    self.waves[:] = [[job for job in wave if job.id in left] for wave in self.waves]
+  @property
+  def waves(self) -> list[list[points.Job]]:
+    """The jobs of cells that are not taken, and of what these begin with, in the order of dependence."""
+    depths: dict[str, int] = {}
+
+    def depth(name: str) -> int:
+      if name not in depths:
+        depths[name] = max((depth(before) + 1 for before in self.after[name]), default=0)
+      return depths[name]
+
+    for cell, jobs in self.cells.items():
+      for job in jobs if cell not in self.taken else ():
+        depth(job.id)
+    waves = []
+    for wave in range(max(depths.values(), default=-1) + 1):
+      waves.append([self.jobs[name] for name in depths if depths[name] == wave])
+    return waves
 
 
 class Lacking(Exception):
@@ -99,28 +107,27 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   takes the words of an encoder alone. A config that takes none stays the paper's.
   """
   file, _, argument = run.config.partition(":")
-  path = job_files.path(file)
   own = argument.split(",")
-  if any(word in REPLACING for word in choice.words):
-    own = [word for word in own if word not in config_words.ENCODERS]
-  rest = [word for word in own if word not in recipes.CETE_VECTORS]
-  encoders = [word for word in choice.words if word in config_words.ENCODERS]
-  ways = (
-    (*own, *choice.words),
-    (*choice.words, *rest),
-    *[(*own, *encoders)] * bool(encoders),
-    (argument,),
-  )
-  for words in ways if choice.words else ways[-1:]:
-    text = ",".join(filter(None, words))
+  ways = [own]
+  if choice.words:
+    kept = own
+    if REPLACING.intersection(choice.words):
+      kept = [word for word in own if word not in config_words.ENCODERS]
+    rest = [word for word in kept if word not in recipes.CETE_VECTORS]
+    ways = [[*kept, *choice.words], [*choice.words, *rest]]
+    if encoders := [word for word in choice.words if word in config_words.ENCODERS]:
+      ways.append([*kept, *encoders])
+    ways.append(own)
+  for words in ways:
+    text = ":" + ",".join(filter(None, words))
+    name = file + text.rstrip(":")
     try:
-      start = job_files.load(f"{path}:{text}" if text else path)
+      start = job_files.load(job_files.path(file) + text.rstrip(":"))
       break
     except InputError:
-      if words == (argument,):
+      if words is own:
         raise
-  config = override(start, {**run.settings, **choice.settings}, f"{run.config}:")
-  return config, f"{file}:{text}" if text else file
+  return override(start, {**run.settings, **choice.settings}, f"{run.config}:"), name
 
 
 def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) -> Plan:
@@ -131,28 +138,23 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) ->
     lacking: says why a config cannot be run here, "" where it can.
 
   """
-  lacking = lacking or lacking_here
-  run_plan = Plan()
+  made = Plan()
+  filled = {row for row, _ in choice.filled}
   for row in table.rows:
+    if not row.runs and row.lacks and row.name not in filled:
+      made.skipped[row.name, ""] = row.lacks
     for key, run in row.runs.items():
       cell = row.name, key
+      made.configs[cell] = run.config
       try:
-        jobs, wave, run_plan.configs[cell] = _jobs(
-          run, f"{row.name}, {key}", output, choice, lacking, run_plan
-        )
+        jobs, name = _jobs(run, f"{row.name}, {key}", output, choice, lacking or lacking_here, made)
       except Lacking as reason:
-        run_plan.skipped[cell] = str(reason)
-        run_plan.configs[cell] = run.config
+        made.skipped[cell] = str(reason)
         continue
-      run_plan.cells[cell] = jobs
+      made.cells[cell], made.configs[cell] = jobs, name
       if others := other(resolve(run, Choice())[0], resolve(run, choice)[0]):
-        run_plan.others[cell] = others
-      _put(run_plan, wave, jobs)
-    filled = any(name == row.name for name, _ in choice.filled)
-    if not row.runs and row.lacks and not filled:
-      run_plan.skipped[row.name, ""] = row.lacks
-  run_plan.drop_idle()
-  return run_plan
+        made.others[cell] = others
+  return made
 
 
 def _jobs(
@@ -161,10 +163,10 @@ def _jobs(
   output: pathlib.Path,
   choice: Choice,
   lacking,
-  run_plan: Plan,
+  made: Plan,
   only: int | None = None,
-) -> tuple[list[points.Job], int, str]:
-  """Return a run's jobs, one a seed, their wave, and the config that they are of.
+) -> tuple[list[points.Job], str]:
+  """Return a run's jobs, one a seed, and the config that they are of; add them to a plan.
 
   Each seed has runs of its own of all that it begins with, but for rankers without randomness.
 
@@ -176,40 +178,32 @@ def _jobs(
     config, name = resolve(run, choice)
     check.check(config)
   except InputError as error:
-    raise Lacking(str(error).replace(f"{sweep.local_executor.ROOT}/", "")) from error
+    raise Lacking(str(error)) from error
   reasons = [lacking(config)]
-  seeds = (choice.seeds or tuple(config.seeds)) if only is None else (only,)
+  seeds = choice.seeds or tuple(config.seeds)
+  if only is not None:
+    seeds = (only,)
   if not registry.has_parameters(config.model.name):
     seeds = (0,)
-  jobs, wave = [], 0
+  jobs = []
   for seed in seeds:
     folders, before = {}, []
     for key, stage in run.after.items():
       try:
-        (stage_job,), its, _ = _jobs(
-          stage, f"{title}: {key}", output, choice, lacking, run_plan, only=seed
-        )
+        (job,), _ = _jobs(stage, f"{title}: {key}", output, choice, lacking, made, only=seed)
       except Lacking as reason:
         reasons.append(f"it begins with {stage.config}: {reason}")
         continue
-      _put(run_plan, its, [stage_job])
-      folders[key] = str(output / stage_job.id)
-      before.append(stage_job.id)
-      wave = max(wave, its + 1)
+      folders[key] = str(output / job.id)
+      before.append(job.id)
     if any(reasons):
       raise Lacking("; ".join(filter(None, reasons)))
     whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
-    jobs.append(points.job(whole, 0, f"{title}, seed {seed}", {}))
-    run_plan.after[jobs[-1].id] = tuple(before)
-  return jobs, wave, name
-
-
-def _put(run_plan: Plan, wave: int, jobs: Sequence[points.Job]) -> None:
-  """Add jobs to a wave, those of several rows once."""
-  known = {job.id for jobs_ in run_plan.waves for job in jobs_}
-  while len(run_plan.waves) <= wave:
-    run_plan.waves.append([])
-  run_plan.waves[wave] += [job for job in jobs if job.id not in known]
+    job = points.job(whole, 0, f"{title}, seed {seed}", {})
+    made.jobs.setdefault(job.id, job)  # which rows may share
+    made.after[job.id] = tuple(before)
+    jobs.append(job)
+  return jobs, name
 
 
 def lacking_here(config: Any) -> str:
@@ -219,15 +213,15 @@ def lacking_here(config: Any) -> str:
 
 def other(wanted: Any, config: Any) -> str:
   """Return what `config` reads in place of the weights and the data that a row wants, by name; "" for these."""
-  differences = []
+  others = []
   if config.data.name != wanted.data.name or config.data.name == "sample":
-    differences.append(f"data {config.data.name}")
+    others.append(f"data {config.data.name}")
   if registry.has_parameters(config.model.name):
     for key in ("pretrained", "vectors", "weights"):
       mine, its = (str(c.encoder.get(key) or "") for c in (config, wanted))
       if mine.rpartition("/")[2] != its.rpartition("/")[2]:
-        differences.append(f"{mine or 'none'} in place of {its}")
-  return "; ".join(differences)
+        others.append(f"{mine or 'none'} in place of {its}")
+  return "; ".join(others)
 
 
 def _data(section: Any) -> str:
@@ -265,51 +259,42 @@ def take(run_plan: Plan, folders: Sequence[pathlib.Path]) -> None:
   """Fill cells of a plan with finished runs, whose jobs are then not run.
 
   A run fits where its config differs in nothing but its seeds, all of which the row asks for, and it
-  was evaluated on the splits that the row reports.
+  was evaluated on the splits that the row reports and its data have.
 
   Args:
-    run_plan: gets `taken`; jobs that no other cell needs leave its waves.
+    run_plan: gets `taken`.
     folders: of runs, or of folders of runs.
 
   Raises:
     InputError: a folder holds no finished run.
 
   """
-  runs = [run for folder in folders for run in _finished(folder)]
+  runs = []
+  for folder in folders:
+    before = len(runs)
+    for path in [folder, *sorted(folder.iterdir())] if folder.is_dir() else ():
+      if finished(path) and (path / "config.json").exists():
+        config = _known((path / "config.json").read_text())
+        runs.append((path.absolute(), config, results.read(path)))
+    if len(runs) == before:
+      raise InputError(
+        f"--runs={folder}: there is no finished run (a folder with results.json), nor in its folders"
+      )
   for cell, jobs in run_plan.cells.items():
-    wanted = _known(json.loads(jobs[0].text))
+    wanted = _known(jobs[0].text)
     seeds = sorted(job.seed for job in jobs)
     for folder, config, content in runs:
+      parts = content["data"]["splits"].keys()
+      asked = {split for split in wanted["evaluation.splits"] if set(split.split("+")) <= parts}
       its = sorted(outcome["seed"] for outcome in content["seeds"])
-      lacks = _unevaluated(content, wanted["evaluation.splits"])
-      if its == seeds and not lacks and not differences(config, wanted):
-        run_plan.taken[cell] = folder
-        break
-  run_plan.drop_idle()
+      if its == seeds and asked <= set(results.splits_of(content)):
+        if not differences(config, wanted):
+          run_plan.taken[cell] = folder
+          break
 
 
-def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], dict[str, Any]]]:
-  """Return folder, config and results of each finished run at `folder` or in it."""
-  there = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
-  runs = [path for path in there if finished(path) and (path / "config.json").exists()]
-  if not runs:
-    raise InputError(
-      f"--runs={folder}: there is no finished run (a folder with results.json), nor in its folders"
-    )
-  return [
-    (path.absolute(), _known(json.loads((path / "config.json").read_text())), results.read(path))
-    for path in runs
-  ]
-
-
-def _unevaluated(content: dict[str, Any], asked: Sequence[str]) -> list[str]:
-  """Return the splits that a row reports and its data have, but the results lack."""
-  there, parts = results.splits_of(content), content["data"]["splits"].keys()
-  return [split for split in asked if split not in there and set(split.split("+")) <= parts]
-
-
-def _known(config: dict[str, Any]) -> dict[str, Any]:
+def _known(config: str) -> dict[str, Any]:
   """Return a flat config without seeds; keys that are younger than the run have their defaults."""
-  flat = {**flatten(json.loads(base.get_config().to_json())), **flatten(config)}
+  flat = {**flatten(json.loads(base.get_config().to_json())), **flatten(json.loads(config))}
   flat.pop("seeds")
   return flat

@@ -5,11 +5,11 @@ trained is its encoder, so that it must be the paper's. Metric, question filter 
 of the paper's column.
 """
 
+import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from as2jax.config.overrides import flatten
 from as2jax.experiments.papers import plan
 from as2jax.experiments.papers.plan import Choice
 from as2jax.experiments.papers.rows import Row, Table, paper_tables
@@ -29,6 +29,16 @@ class Published(NamedTuple):
   source: str
 
 
+class _Match(NamedTuple):
+  """A row of a paper with a run's model, loss and data: with its very encoder, with words of the job."""
+
+  table: Table
+  row: Row
+  key: str
+  exact: bool
+  words: bool
+
+
 def figures(runs: Sequence[tuple[Config, Mapping[str, Any]]], where: str) -> list[Published]:
   """Find the published figures of the rows that runs are of.
 
@@ -41,12 +51,13 @@ def figures(runs: Sequence[tuple[Config, Mapping[str, Any]]], where: str) -> lis
   papers: dict[str, list[Table]] = {}
   for table in paper_tables().values() if wanted else ():
     papers.setdefault(_paper(table), []).append(table)
-  by_name: dict[tuple[str, str], Published] = {}
+  found: dict[tuple[str, str], Published] = {}
   for tables in papers.values():
     for config in wanted:
-      for one in _of_paper(tables, config, where):
-        by_name.setdefault((one.metric, one.whose), one)
-  return list(by_name.values())
+      for match in _chosen(tables, config, where):
+        for one in _of_row(match, where):
+          found.setdefault((one.metric, one.whose), one)
+  return list(found.values())
 
 
 def _paper(table: Table) -> str:
@@ -61,79 +72,56 @@ def _without(config: Config, content: Mapping[str, Any]) -> bool:
   return bool(named) and content.get("parameters", {}).get("all", 0) < SMALLEST
 
 
-def _of_paper(tables: Sequence[Table], config: Config, where: str) -> list[Published]:
-  """Return the figures of a config's row of a paper: that with its encoder, else the job's."""
-  alike = [
-    (table, row, key, _weights(config) == _weights(theirs), ":" in row.runs[key].config)
-    for table in tables
-    for row, key, theirs in _rows(table, where)
-    if _same(config, theirs)
-  ]
-  exact = [match for match in alike if match[3]]
-  nearest = sorted(alike, key=lambda match: match[4])[:1]
-  chosen = exact or nearest * _may_differ(config)
-  name = chosen[0][1].name if chosen else ""
-  return [
-    one
-    for table, row, key, *_ in chosen
-    if row.name == name
-    for one in _of_row(table, row, key, where)
-  ]
+def _chosen(tables: Sequence[Table], config: Config, where: str) -> list[_Match]:
+  """Return a config's row of a paper in its tables: that with its encoder, else the job's."""
+  alike = [match for table in tables for match in _alike(table, config, where)]
+  chosen = [match for match in alike if match.exact]
+  trained = config["loss"]["name"] != "none" and config.get("encoder", {}).get("pretrained")
+  if not chosen and trained:  # another encoder may stand beside the paper's: trained, no vectors
+    chosen = sorted(alike, key=lambda match: match.words)[:1]
+  return [match for match in chosen if match.row.name == chosen[0].row.name]
 
 
-def _rows(table: Table, where: str) -> Iterator[tuple[Row, str, Config]]:
-  """Yield rows with the key and the config of a run that a column measures as `where` says."""
+def _alike(table: Table, config: Config, where: str) -> Iterator[_Match]:
+  """Yield rows that are one system on one data set under one protocol with a config."""
   for row in table.rows:
     for key, run in row.runs.items():
       job = pathlib.PurePath(run.config.partition(":")[0]).stem
       if run.after or not where.startswith(job.partition("_")[0]):
         continue  # its weights come from another run, or another data set
-      if any(column.runs == (key,) and _measured(column, where) for column in table.columns):
-        try:
-          yield row, key, plan.resolve(run, Choice())[0].to_dict()
-        except InputError:
-          continue  # a row that its job cannot state
+      if not any(column.runs == (key,) and _measured(column, where) for column in table.columns):
+        continue
+      try:
+        theirs = plan.resolve(run, Choice())[0].to_dict()
+      except InputError:
+        continue  # a row that its job cannot state
+      if _system(theirs) == _system(config):
+        exact = _weights(config) == _weights(theirs)
+        yield _Match(table, row, key, exact, ":" in run.config)
 
 
 def _measured(column: Any, where: str) -> bool:
   return where.endswith(f"-{column.question_filter}/{column.split}")
 
 
-def _same(mine: Config, theirs: Config) -> bool:
-  """Return whether two configs are one system on one data set under one protocol."""
-  sections = lambda config: (
-    flatten(config["model"]),
-    config["loss"]["name"],
-    config["data"]["name"],
-    config["data"].get("prompts") or (),
-    config["evaluation"]["task"],
-  )
-  return _plain(sections(mine)) == _plain(sections(theirs))
+def _system(config: Config) -> str:
+  """Return what makes a config one system on one data set under one protocol, as JSON has it."""
+  data = config["data"]
+  facts = [config["model"], config["loss"]["name"], data["name"], data.get("prompts") or ()]
+  return json.dumps([*facts, config["evaluation"]["task"]], sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
-  """Return tuples as lists, as JSON has them."""
-  if isinstance(value, Mapping):
-    return {key: _plain(one) for key, one in value.items()}
-  return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _weights(config: Config) -> tuple[str, ...]:
+def _weights(config: Config) -> list[str]:
   """Return the file names of what an encoder reads."""
   encoder = config.get("encoder", {})
-  return tuple(str(encoder.get(key) or "").rpartition("/")[2] for key in WEIGHTS)
+  return [str(encoder.get(key) or "").rpartition("/")[2] for key in WEIGHTS]
 
 
-def _may_differ(config: Config) -> bool:
-  """Return whether a run with another encoder may stand beside the paper's: trained, no vectors."""
-  encoder = config.get("encoder", {})
-  return config["loss"]["name"] != "none" and bool(encoder.get("pretrained"))
-
-
-def _of_row(table: Table, row: Row, key: str, where: str) -> Iterable[Published]:
+def _of_row(match: _Match, where: str) -> Iterator[Published]:
   """Yield the figures of a row under the columns that measure what `where` says."""
-  whose = row.name if _paper(table) in row.name else f"{row.name} ({_paper(table)})"
-  for column, value in zip(table.columns, row.published, strict=True):
-    if value is not None and column.runs == (key,) and _measured(column, where):
+  table, name, paper = match.table, match.row.name, _paper(match.table)
+  whose = name if paper in name else f"{name} ({paper})"
+  for column, value in zip(table.columns, match.row.published, strict=True):
+    if value is not None and column.runs == (match.key,) and _measured(column, where):
       value = round(value / table.scale, 9)
-      yield Published(column.metric, whose, value, f"{row.name} in {table.title}")
+      yield Published(column.metric, whose, value, f"{name} in {table.title}")

@@ -1,6 +1,5 @@
 """Describe papers' tables and our measured rows, as data: see `configs/papers`."""
 
-import ast
 import functools
 import re
 import tomllib
@@ -8,18 +7,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from as2jax.config import jobs as job_files
+from as2jax.experiments.sweeps.points import settings_of
 from as2jax.runtime.errors import InputError
 
 PAGES = ("asbert", "cete", "cassie", "cross_vaes", "m2snet", "recipes")
 
 
 class Column(NamedTuple):
-  """One column of figures.
+  """One column of figures, `map[wikiqa-clean/test]` in results.
 
   Attributes:
     heading: as the table has it.
     runs: the keys of `Row.runs` that it averages over, one where it is no average.
-    metric, question_filter, split: parts of the figure's name in results, `map[wikiqa-clean/test]`.
 
   """
 
@@ -59,8 +58,7 @@ class Row(NamedTuple):
   Attributes:
     runs: by the keys that columns name; empty where there is nothing to run.
     lacks: why nothing is run.
-    gain_over: of a row that is no run: two rows by name, the second's relative gain over the first
-      in per cent.
+    gain_over: of a row that is no run: two rows, the second's relative gain over the first in per cent.
 
   """
 
@@ -168,7 +166,6 @@ def _table(name: str, values: Mapping[str, Any]) -> Table:
 def _column(text: str) -> Column:
   """Return the column of `HEADING = METRIC[FILTER/SPLIT] of KEY KEY`."""
   match = re.fullmatch(r"(.+) = (\S+)\[(\w+)/(\S+)\](?: of (.+))?", text)
-  assert match, text
   heading, metric, question_filter, split, keys = match.groups()
   return Column(heading, tuple((keys or "").split(" ")), metric, question_filter, split)
 
@@ -178,13 +175,9 @@ def _row(values: Mapping[str, Any], columns: int) -> Row:
   runs = values.get("runs", {})
   if "kept" in values:
     runs = {"": {"run": values["run"], "kept": values["kept"]}}
-  return Row(
-    values["name"],
-    figures,
-    {key: _run(its) for key, its in runs.items()},
-    values.get("lacks", ""),
-    tuple(values.get("gain_over", ())),
-  )
+  runs = {key: _run(its) for key, its in runs.items()}
+  gain_over = tuple(values.get("gain_over", ()))
+  return Row(values["name"], figures, runs, values.get("lacks", ""), gain_over)
 
 
 def _run(values: Any) -> Run | Peer:
@@ -195,12 +188,5 @@ def _run(values: Any) -> Run | Peer:
   if "command" in values:
     return Peer(values["command"], name)
   config, *words = values.get("run", "").split(" ")
-  settings = {}
-  for word in words:
-    key, _, value = word.partition("=")
-    try:
-      settings[key] = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-      settings[key] = value
   after = {key: _run(its) for key, its in values.get("after", {}).items()}
-  return Run(f"configs/{config}", settings, after, name)
+  return Run(f"configs/{config}", settings_of(words), after, name)

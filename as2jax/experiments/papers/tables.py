@@ -14,7 +14,7 @@ from as2jax.experiments.papers import collected, report, rows
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Plan
 from as2jax.experiments.papers.rows import Table
-from as2jax.experiments.sweeps import sweep
+from as2jax.experiments.sweeps import local_executor
 from as2jax.experiments.sweeps.local_executor import finished
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -25,23 +25,28 @@ SEARCHED = 3  # sentences a question, as in ASBERT's table 5
 
 def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
   """Return what would be run, what is finished, and what is skipped and why."""
-  lines = [table.title]
+  lines, shown = [table.title], set()
+
+  def add(job, text: str) -> None:
+    state = "finished" if finished(output / job.id) else "would run"
+    lines.append(f"  {state:9s} {text} ({job.id})")
+
   for row in table.rows:
     for key in row.runs or ("",):
       cell = row.name, key
-      name = " · ".join(filter(None, cell))
+      name, config = report.title_of(cell), plan.configs.get(cell)
       if cell in plan.skipped:
         lines.append(f"  skipped   {name}: {plan.skipped[cell]}")
-      if cell in plan.taken:
-        lines.append(f"  taken     {name}: {plan.configs[cell]} ({plan.taken[cell]})")
-        continue
-      for job in plan.cells.get(cell, ()):
-        state = "finished" if finished(output / job.id) else "would run"
-        lines.append(f"  {state:9s} {name}, seed {job.seed}: {plan.configs[cell]} ({job.id})")
-  mine = {job.id for jobs in plan.cells.values() for job in jobs}
-  for job in (job for wave in plan.waves for job in wave if job.id not in mine):
-    state = "finished" if finished(output / job.id) else "would run"
-    lines.append(f"  {state:9s} first: {job.title} ({job.id})")
+      elif cell in plan.taken:
+        lines.append(f"  taken     {name}: {config} ({plan.taken[cell]})")
+      else:
+        for job in plan.cells.get(cell, ()):
+          shown.add(job.id)
+          add(job, f"{name}, seed {job.seed}: {config}")
+  for wave in plan.waves:
+    for job in wave:
+      if job.id not in shown:
+        add(job, f"first: {job.title}")
   return "\n".join(lines)
 
 
@@ -51,15 +56,16 @@ def run(plan: Plan, output: pathlib.Path, parallel: int, *, train: bool = True) 
   Without `train`, only those that take no step.
   """
   failed: dict[str, str] = {}
-  waves = plan.waves
-  if not train:
-    waves = [[job for job in wave if not json.loads(job.text)["epochs"]] for wave in waves]
-  for wave in waves:
-    stopped = {job.id: before for job in wave for before in plan.after[job.id] if before in failed}
-    failed |= {job: f"what it begins with has failed ({before})" for job, before in stopped.items()}
-    ready = [job for job in wave if job.id not in stopped]
+  for wave in plan.waves:
+    ready = []
+    for job in wave:
+      before = [name for name in plan.after[job.id] if name in failed]
+      if before:
+        failed[job.id] = f"what it begins with has failed ({before[0]})"
+      elif train or not json.loads(job.text)["epochs"]:
+        ready.append(job)
     if ready:
-      failed |= sweep.run_here(ready, output, parallel)
+      failed |= local_executor.execute(ready, output, parallel=parallel)
   return failed
 
 
@@ -104,57 +110,41 @@ def make(
     choice: what is changed in every row.
     parallel: runs at a time; 0 for none.
     only_list: says what would be run in place of running it.
-    runs: folders of finished runs, which stand for jobs of their config.
+    runs: folders of finished runs, or of packed rows, which stand for jobs of their config.
     train: whether jobs that take training steps are run.
 
   """
   table = rows.load(name)
   cells = {(row.name, key) for row in table.rows for c in table.columns for key in c.runs}
-  for row, key in sorted(set(choice.filled) - cells)[:1]:
+  for row, key in set(choice.filled) - cells:
     raise InputError(f"--fill {row}:{key}: {name} has no such row and data")
   plan = paper_plan.plan(table, output, choice)
   with contextlib.ExitStack() as stack:
-    folders = [stack.enter_context(_opened(folder)) for folder in runs]
+    folders = []
+    for folder in runs:
+      if any(folder.glob(f"*{collected.PACKED}")):
+        folder = stack.enter_context(collected.unpacked(folder))
+      folders.append(folder)
     if folders:
       paper_plan.take(plan, folders)
-    return _fill(table, plan, output, choice, parallel=parallel, only_list=only_list, train=train)
-
-
-def _opened(folder: pathlib.Path) -> contextlib.AbstractContextManager[pathlib.Path]:
-  """Open a folder of runs, or of the packed rows of configs/papers/results."""
-  packed = any(folder.glob(f"*{collected.PACKED}"))
-  return collected.unpacked(folder) if packed else contextlib.nullcontext(folder)
-
-
-def _fill(
-  table: Table,
-  plan: Plan,
-  output: pathlib.Path,
-  choice: Choice,
-  *,
-  parallel: int,
-  only_list: bool,
-  train: bool,
-) -> int:
-  """Run what is left of a plan and print the table; return 1 where a run failed, else 0."""
-  if only_list:
-    print(listing(table, plan, output))
-    return 0
-  failed = run(plan, output, parallel, train=train) if parallel else {}
-  print(report.write(table, plan, output, choice, failed))
-  if text := searches(table, plan, output):
-    write_whole(output / f"{table.name}-searches.txt", text + "\n")
-    print(f"\n{text}")
+    if only_list:
+      print(listing(table, plan, output))
+      return 0
+    failed = run(plan, output, parallel, train=train) if parallel else {}
+    print(report.write(table, plan, output, choice, failed))
+    if text := searches(table, plan, output):
+      write_whole(output / f"{table.name}-searches.txt", text + "\n")
+      print(f"\n{text}")
   return 1 if failed else 0
 
 
-def filled(argument: str) -> tuple[tuple[str, str], tuple[str, ...]]:
+def filled(argument: str) -> tuple[paper_plan.Cell, tuple[str, ...]]:
   """Return (row, data) and the run files of ROW:DATA=FILE[,FILE…]; InputError where it is none."""
   cell, equals, files = argument.partition("=")
   row, _, key = cell.rpartition(":")
-  missing = [file for file in files.split(",") if not pathlib.Path(file).is_file()]
   if not (row and equals):
     raise InputError(f"--fill {argument}: give ROW:DATA=FILE, such as USE:wikiqa=use.trec")
-  if missing:
-    raise InputError(f"--fill {argument}: there is no file {missing[0]}")
+  for file in files.split(","):
+    if not pathlib.Path(file).is_file():
+      raise InputError(f"--fill {argument}: there is no file {file}")
   return (row, key), tuple(files.split(","))

@@ -7,33 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.devices import huge_pages_environment
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock, write_whole
-from as2jax.runtime.preemption import AGAIN, INTERRUPTED
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 POLL = 0.2  # seconds
 TAIL = 4000  # bytes of a log in which its last line is looked for
 PATIENCE = 60.0  # seconds in which a process may end by itself, and save before it does
 
 
-class Job(Protocol):
-  """One run: its folder's name, what a reader calls it, its config as JSON."""
-
-  id: str
-  title: str
-  text: str
-
-
 class Running(NamedTuple):
-  """A run of this machine that is under way, `started` in seconds of the monotonic clock.
-
-  Of those that run at a time each has a place, from 0, and by it its share of the cores.
-  """
+  """A run under way; of those at a time each has a place, from 0, and by it its share of the cores."""
 
   job: Job
   process: subprocess.Popen
@@ -48,13 +36,12 @@ def finished(folder: pathlib.Path) -> bool:
 
 def command(folder: pathlib.Path) -> list[str]:
   """Return the command that starts or continues the run in `folder`."""
-  return [
-    sys.executable,
-    "-m",
-    "as2jax.main",
-    f"--config=rerun:{folder / 'config.json'}",
-    f"--workdir={folder}",
-  ]
+  config = f"--config=rerun:{folder / 'config.json'}"
+  return [sys.executable, "-m", "as2jax.main", config, f"--workdir={folder}"]
+
+
+def _say(line: str) -> None:
+  print(line, flush=True)
 
 
 def execute(
@@ -62,52 +49,43 @@ def execute(
   output: pathlib.Path,
   *,
   parallel: int,
-  say: Callable[[str], None] = print,
+  say: Callable[[str], None] = _say,
   make_command: Callable[[pathlib.Path], list[str]] = command,
 ) -> dict[str, str]:
   """Run what is not finished; return {id: last line of its log} of the runs that failed.
 
   A run that another process holds is waited for, and taken over if that ends without results.
   Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
-
-  Raises:
-    KeyboardInterrupt: this process was interrupted, or one of its runs, which its text names.
-
   """
   waiting = [job for job in jobs if not finished(output / job.id)]
   say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
   parallel = min(parallel, len(waiting))
   failed: dict[str, str] = {}
   running: list[Running] = []
-  with _terminated_as_interrupted():
-    try:
-      while waiting or running:
-        for job in list(waiting):
-          if len(running) == parallel or _held(output / job.id):
-            continue
-          waiting.remove(job)
-          if finished(output / job.id):
-            say(f"{job.id} {job.title}: another process finished it")
-            continue
-          place = min(set(range(parallel)) - {one.place for one in running})
-          process = _start(job, output / job.id, make_command, share_of_cores(place, parallel))
-          running.append(Running(job, process, time.monotonic(), place))
-        for one in [one for one in running if one.process.poll() is not None]:
+  before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+  try:
+    while waiting or running:
+      for job in list(waiting):
+        folder = output / job.id
+        if len(running) == parallel or _held(folder):
+          continue
+        waiting.remove(job)
+        if finished(folder):
+          say(f"{job.id} {job.title}: another process finished it")
+          continue
+        place = min(set(range(parallel)) - {one.place for one in running})
+        process = _start(job, folder, make_command, share_of_cores(place, parallel))
+        running.append(Running(job, process, time.monotonic(), place))
+      for one in list(running):
+        if one.process.poll() is not None:
           running.remove(one)
-          name, status = f"{one.job.id} {one.job.title}", one.process.returncode
-          if status and _held(output / one.job.id):
-            waiting.append(one.job)  # another process was first
-          elif status in (INTERRUPTED, -signal.SIGINT):
-            raise KeyboardInterrupt(name)
-          elif status == AGAIN:
-            waiting.append(one.job)
-            say(f"{name}: told to end (SIGTERM); it goes on later")
-          else:
-            done = len(jobs) - len(waiting) - len(running)
-            say(f"[{done}/{len(jobs)}] {name}: {_ended(one, output, failed)}")
-        time.sleep(POLL if waiting or running else 0)
-    finally:
-      _stop([one.process for one in running])
+          done = len(jobs) - len(waiting) - len(running)
+          ended = _ended(one, output / one.job.id, failed)
+          say(f"[{done}/{len(jobs)}] {one.job.id} {one.job.title}: {ended}")
+      time.sleep(POLL)
+  finally:
+    _stop([one.process for one in running])
+    signal.signal(signal.SIGTERM, before)
   return failed
 
 
@@ -144,12 +122,11 @@ def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> sub
   return process
 
 
-def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
+def _ended(one: Running, folder: pathlib.Path, failed: dict[str, str]) -> str:
   """Return what to say of a run that ended; note a failure."""
-  seconds = time.monotonic() - one.started
-  if one.process.returncode == 0 and finished(output / one.job.id):
-    return f"finished in {seconds:.0f} s"
-  log = output / one.job.id / "log.txt"
+  if one.process.returncode == 0 and finished(folder):
+    return f"finished in {time.monotonic() - one.started:.0f} s"
+  log = folder / "log.txt"
   last = failed[one.job.id] = last_line(log) or "it wrote nothing"
   return f"FAILED with status {one.process.returncode}: {last} ({log})"
 
@@ -160,8 +137,8 @@ def last_line(log: pathlib.Path) -> str:
     return ""
   with log.open("rb") as file:
     file.seek(max(log.stat().st_size - TAIL, 0))
-    lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
-  return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = file.read().decode(errors="replace").strip().splitlines()
+  return lines[-1].strip() if lines else ""
 
 
 def _held(folder: pathlib.Path) -> bool:
@@ -175,33 +152,14 @@ def _held(folder: pathlib.Path) -> bool:
     raise
 
 
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-  """End the block at SIGTERM as ^C does, so that what it started is ended, too."""
-
-  def interrupt(*_):
-    raise KeyboardInterrupt
-
-  try:
-    before = signal.signal(signal.SIGTERM, interrupt)
-  except ValueError:  # not the main thread, which alone is told
-    yield
-    return
-  try:
-    yield
-  finally:
-    signal.signal(signal.SIGTERM, before)
-
-
 def _stop(processes: Sequence[subprocess.Popen]) -> None:
   """End what still runs: told to, it saves itself; interrupted again, or too late, it is killed."""
   try:
     for process in processes:
       process.terminate()
     end = time.monotonic() + PATIENCE
-    for process in processes:
-      with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(max(end - time.monotonic(), 0))
+    while any(process.poll() is None for process in processes) and time.monotonic() < end:
+      time.sleep(POLL)
   finally:
     for process in processes:
       process.kill()

@@ -1,13 +1,20 @@
-"""The points of a sweep: from a base config and overrides to the runs that they want."""
+"""Plan a sweep (`as2jax lab sweep`): every point and seed is a run of its own.
+
+A sweep file has `BASE`, a config file with its argument, and `points()`, which yields flat overrides of it
+({"optimizer.rate": 1e-5}). Each point and seed is a run in a folder of the output whose name is the hash of
+its resolved config, so that what is finished is never run again. Points are compared, and the best is chosen,
+by MAP (over a pool by MRR) on dev, with data.holdout on the questions held out; only the test figures of that
+one are a result of the sweep.
+"""
 
 import ast
 import dataclasses
 import hashlib
-import importlib.util
 import itertools
 import json
 import pathlib
 import re
+import runpy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,15 +56,13 @@ def load(path: str) -> tuple[str, list[dict[str, Any]]]:
   """Return `BASE` and the points of a sweep file; InputError where it is wrong."""
   if not pathlib.Path(path).is_file():
     raise InputError(f"there is no sweep file {path}; see configs/ablations/")
-  spec = importlib.util.spec_from_file_location("sweep_file", path)
   try:
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    base, points = module.BASE, list(module.points())
+    content = runpy.run_path(path)
+    base, points = content["BASE"], list(content["points"]())
   except Exception as error:  # whatever a sweep file may do wrong
     raise InputError(
-      f"{path}: {type(error).__name__}: {error}; a sweep file has BASE, a config "
-      "file, and points(), which yields overrides"
+      f"{path}: {type(error).__name__}: {error}; a sweep file has BASE, a config file, and points(), "
+      "which yields overrides"
     ) from error
   if not points or not all(isinstance(point, dict) for point in points):
     raise InputError(
@@ -78,9 +83,9 @@ def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
     key, _, text = item.partition("=")
     if key in axes:
       raise InputError(f"--grid {item}: {key} is given twice; join its values by commas")
-    parts = re.findall(r"[^,(\[]*[(\[][^)\]]*[)\]][^,]*|[^,]+", text)
-    one = lambda part: parse(config, [f"{key}={part}"], "--grid")[key]
-    axes[key] = [one(part) for part in parts] or [one("")]
+    axes[key] = []
+    for part in re.split(r",(?![^(\[]*[)\]])", text):  # commas outside of brackets
+      axes[key].append(parse(config, [f"{key}={part}"], "--grid")[key])
   return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
 
@@ -121,17 +126,17 @@ def plan(
     if text in titles:
       raise InputError(f"the points {titles[text]} and {title} are the same")
     titles[text] = title
-  if start.to_json() not in titles:
+  same_as_base = titles.get(start.to_json())
+  if same_as_base is None:
     points = [{}, *points]
   jobs: list[Job] = []
   for number, point in enumerate(points):
     title = _title(point)
-    if point and override(start, point).to_json() == start.to_json():
-      title += " (base)"
+    shown = f"{title} (base)" if point and title == same_as_base else title
     for seed in seeds:
-      config = override(start, {**point, "seeds": (seed,)}, f"the point {_title(point)}:")
+      config = override(start, {**point, "seeds": (seed,)}, f"the point {title}:")
       check.check(config)
-      jobs.append(job(config, number, f"{title}, seed {seed}", point))
+      jobs.append(job(config, number, f"{shown}, seed {seed}", point))
   return jobs
 
 
@@ -151,8 +156,8 @@ def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
   lines = []
   for one in jobs:
     row = {"id": one.id, "number": one.point, "title": one.title, "point": dict(one.overrides)}
-    lines.append(json.dumps({**row, "seed": one.seed, "config": json.loads(one.text)}))
-  write_whole(output / "manifest.jsonl", "\n".join(lines) + "\n")
+    lines.append(json.dumps({**row, "seed": one.seed, "config": json.loads(one.text)}) + "\n")
+  write_whole(output / "manifest.jsonl", "".join(lines))
 
 
 def read_manifest(folder: pathlib.Path) -> list[Job]:
@@ -165,23 +170,23 @@ def read_manifest(folder: pathlib.Path) -> list[Job]:
   path = folder / "manifest.jsonl"
   if not path.exists():
     raise InputError(f"{folder} has no manifest.jsonl: name the folder of a sweep (its --output)")
+  kinds = {"id": str, "number": int, "title": str, "point": dict, "seed": int}
+  jobs = []
   try:
-    return [_listed(json.loads(line)) for line in path.read_text().splitlines()]
+    for line in path.read_text().splitlines():
+      row = json.loads(line)
+      for name, kind in kinds.items():
+        if not isinstance(row[name], kind):
+          raise ValueError(f"{name} = {row[name]!r}")
+      if not re.fullmatch(r"\w[\w.-]*", row["id"]):  # the name of a folder, and nothing else
+        raise ValueError(f"id = {row['id']!r}")
+      jobs.append(Job(*[row[name] for name in kinds], json.dumps(row["config"], indent=2)))
   except (ValueError, KeyError, TypeError, RecursionError) as error:
     raise InputError(
       f"{path}: no manifest of a sweep ({error!r:.100}): start the sweep's command again, which "
       "writes it"
     ) from None
-
-
-def _listed(row: dict[str, Any]) -> Job:
-  """Return the run of a line; an id is the name of a folder, and nothing else."""
-  kinds = {"id": str, "number": int, "title": str, "point": dict, "seed": int}
-  values = [row[name] for name in kinds]
-  for (name, kind), value in zip(kinds.items(), values, strict=True):
-    if not isinstance(value, kind) or name == "id" and not re.fullmatch(r"\w[\w.-]*", value):
-      raise ValueError(f"{name} = {value!r}")
-  return Job(*values, json.dumps(row["config"], indent=2))
+  return jobs
 
 
 def settings_of(items: Sequence[str]) -> dict[str, Any]:

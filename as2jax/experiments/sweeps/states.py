@@ -1,4 +1,4 @@
-"""Where each run of a sweep is, from its folder alone."""
+"""Where each run of a sweep is, from its folder alone (`as2jax lab sweep status`)."""
 
 import pathlib
 import time
@@ -22,53 +22,40 @@ def rows(folder: pathlib.Path) -> list[dict[str, Any]]:
 
 def state_of(folder: pathlib.Path, job: Job) -> dict[str, Any]:
   """Return the state of one run: waiting, running, silent, stopped, failed or finished."""
-  row = {
-    "id": job.id,
-    "title": job.title,
-    "state": WAITING,
-    "note": "",
-    **progress.read_status(folder),
-  }
+  row = {"id": job.id, "title": job.title, "state": WAITING, "note": ""}
+  row |= progress.read_status(folder)
+  if content := results.read(folder):
+    row |= {"state": progress.FINISHED, "goodput": content.get("execution", {}).get("goodput")}
+    for name, figure in content.get("metrics", {}).items():
+      if name.startswith("map[") and name.endswith(("/heldout]", "/dev]")):
+        return row | {"metric": name, "best": figure["mean"]}
+    return row
   log = folder / "log.txt"
-  if (folder / "results.json").exists():
-    return row | {"state": progress.FINISHED} | _outcome(folder)
   if row["state"] == WAITING and not log.exists():
     return row
   if row["state"] in (WAITING, progress.TRAINING):
-    age = time.time() - row.get("time", log.stat().st_mtime if log.exists() else 0.0)
-    row |= {"state": RUNNING, "note": "" if "time" in row else last_line(log)}
+    row["state"] = RUNNING
+    if "time" not in row:
+      row["note"] = last_line(log)
+    age = time.time() - (row["time"] if "time" in row else log.stat().st_mtime)
     if age > QUIET:
       row |= {"state": SILENT, "note": f"for {duration(age)}; {last_line(log)}"}
-  return row | {"note": row.pop("error", "") or row["note"]}
-
-
-def _outcome(folder: pathlib.Path) -> dict[str, Any]:
-  """Return the goodput of a finished run, and its MAP on the split that selects."""
-  content = results.read(folder) or {}
-  outcome = {"goodput": content.get("execution", {}).get("goodput")}
-  for name, figure in content.get("metrics", {}).items():
-    if name.startswith("map[") and name.endswith(("/heldout]", "/dev]")):
-      return outcome | {"metric": name, "best": figure["mean"]}
-  return outcome
+  row["note"] = row.pop("error", "") or row["note"]
+  return row
 
 
 def cells(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
   """Return a head, and a row of texts a run: state, step, dev, time left, goodput, note."""
   lines = [("run", "", "state", "step", "dev, best", "left", "goodput", "note")]
   for run in runs:
-    left = run.get("seconds_left") if run["state"] == RUNNING else None
-    lines.append(
-      (
-        run["id"],
-        run["title"],
-        run["state"],
-        f"{run['step']}/{run['steps']}"
-        if "step" in run and run["state"] != progress.FINISHED
-        else "",
-        "" if run.get("best") is None else f"{run['best']:.4f}",
-        "" if left is None else duration(left),
-        "" if run.get("goodput") is None else f"{run['goodput']:.0%}",
-        run["note"],
-      )
-    )
+    step = best = left = goodput = ""
+    if "step" in run and run["state"] != progress.FINISHED:
+      step = f"{run['step']}/{run['steps']}"
+    if run.get("best") is not None:
+      best = f"{run['best']:.4f}"
+    if run["state"] == RUNNING and run.get("seconds_left") is not None:
+      left = duration(run["seconds_left"])
+    if run.get("goodput") is not None:
+      goodput = f"{run['goodput']:.0%}"
+    lines.append((run["id"], run["title"], run["state"], step, best, left, goodput, run["note"]))
   return lines

@@ -14,10 +14,9 @@ from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
 from as2jax.report import many
+from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
-METRICS = {"rerank": ("map", "mrr", "p@1"), "retrieve": ("mrr", "r@1", "r@5")}  # the first chooses
-SPLITS = ("heldout", "dev", "test", "dev+test", "heldout+test")
 SAMPLES = 100_000  # of the randomization tests
 ALONE = ("metric", "system", "seeds", "questions", "mean", "sd", "half_width", "note")
 Row = Mapping[str, Any]
@@ -33,59 +32,70 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   Args:
     split: of the table; "" is that on which the choice is made: dev, or the held-out questions.
 
+  Raises:
+    InputError: the runs were not evaluated on the split.
+
   """
   config = json.loads(jobs[0].text)
   selection = holdout.selection_split(config["data"])
-  metrics = METRICS[config["evaluation"]["task"]]
+  metrics = results.SUMMARY[config["evaluation"]["task"]]  # the first chooses
   choice = f"{metrics[0].upper()} on {selection}"
   points: dict[str, list[Job]] = {}
+  done: dict[pathlib.Path, str] = {}
+  notes = []
   for job in jobs:
     points.setdefault(job.title.rpartition(", seed ")[0], []).append(job)
-  done = {output / job.id: job.title for job in jobs if finished(output / job.id)}
-  counts = {title: sum(output / job.id in done for job in mine) for title, mine in points.items()}
+    folder = output / job.id
+    if finished(folder):
+      done[folder] = job.title
+    elif last := last_line(folder / "log.txt"):
+      notes.append(f"without results: {job.title} ({job.id}): {last}")
   base = next(title for title in points if title == "base" or title.endswith("(base)"))
-  whole = [title for title, mine in points.items() if counts[title] == len(mine)]
-  notes = [
-    f"without results: {job.title} ({job.id}): {last}"
-    for job in jobs
-    if output / job.id not in done and (last := last_line(output / job.id / "log.txt"))
-  ]
+  seeds, whole = {}, {}
+  for title in (
+    base,
+    *(title for title in points if title != base),
+  ):  # differences are to the first
+    count = sum(output / job.id in done for job in points[title])
+    seeds[title] = f"{count}/{len(points[title])}"
+    if count == len(points[title]):
+      whole[title] = points[title]
   if not whole:
     return "\n".join(["no point is finished", *notes])
-  whole.sort(key=lambda title: title != base)  # the base first, where it is there
   rows: dict[str, list[Row]] = {}
-  for name in SPLITS:
-    if (output / points[whole[0]][0].id / "eval" / name).exists():
-      systems = _systems(output, {title: points[title] for title in whole}, name)
-      rows[name] = compare.compare(systems, metrics, samples=SAMPLES, seed=0)
-      if base not in whole:  # differences are to another point
-        rows[name] = [{key: row[key] for key in ALONE} for row in rows[name]]
+  first = next(iter(whole.values()))[0]
+  for name in results.splits_of(results.read(output / first.id)):
+    rows[name] = compare.compare(_systems(output, whole, name), metrics, samples=SAMPLES, seed=0)
+    if base not in whole:  # differences are to another point
+      rows[name] = [{key: row[key] for key in ALONE} for row in rows[name]]
   split = split or selection
   if split not in rows:
-    return f"the runs were not evaluated on {split}, only on {', '.join(rows)}"
+    raise InputError(f"the runs were not evaluated on {split}, only on {', '.join(rows)}")
   choosing = [row for row in rows[selection] if row["metric"].startswith(f"{metrics[0]}[")]
   means = {row["system"]: row["mean"] for row in choosing}
   best = max((title for title in points if title in means), key=means.get)  # the first of equals
-  result = _result(rows, best, choice, final=len(whole) == len(points))
+  result = [
+    f"best so far: {best}; not every point is finished, so there is no result yet "
+    "(a point that cannot finish must be left out of the sweep)"
+  ]
+  if len(whole) == len(points):
+    result = [f"result: {best}, chosen by {choice}", *_result(rows, best)]
   result += [*notes, *tests_seen(done), *seen_by(done)]
   where = rows[split][0]["metric"].partition("[")[2].rstrip("]")
   heading = (
     f"{where}, {rows[split][0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
     f"half-width of a difference; * is the best by {choice}. {compare.METHODS_LEGEND}"
   )
-  seeds = {title: f"{counts[title]}/{len(mine)}" for title, mine in points.items()}
-  cells = _cells(seeds, rows[split], best)
-  text = "\n".join([heading, tables.render(cells, left=2), "", *result])
-  marked = [heading, "", tables.render(cells, "markdown", left=2), "", "\\\n".join(result)]
-  flat = [
-    {"split": name, "chosen": int(row["system"] == best), **row}
-    for name in rows
-    for row in rows[name]
-  ]
-  marks = [
-    many.Mark(row["system"], row["mean"], row["half_width"], None, row["system"] == best)
-    for row in choosing
-  ]
+  cells = _cells({title: seeds[title] for title in points}, rows[split], best)
+  flat = []
+  for name, of_split in rows.items():
+    for row in of_split:
+      flat.append({"split": name, "chosen": int(row["system"] == best), **row})
+  text = write_forms(output / "table", heading, cells, result, left=2, flat=flat)
+  marks = []
+  for row in choosing:
+    one = row["system"]
+    marks.append(many.Mark(one, row["mean"], row["half_width"], None, one == best))
   page = many.make(
     f"Sweep {output.name}",
     heading,
@@ -94,51 +104,75 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     axis=f"{choice}, by which the choice is made",
     cells=cells,
     left=2,
-    ledger=ledger(done),
+    ledger=_ledger(done),
   )
-  write_whole(output / "table.txt", text + "\n")
-  write_whole(output / "table.md", "\n".join(marked) + "\n")
-  write_whole(output / "table.tex", tables.render(cells, "latex", left=2, caption=heading) + "\n")
-  write_whole(output / "table.csv", tables.render(flat, "csv") + "\n")
-  write_whole(output / "table.json", json.dumps(flat, indent=2) + "\n")
   write_whole(output / "report.html", page)
   return text
 
 
-def _times(done: Iterable[pathlib.Path]) -> list[int | None]:
-  """Return how often each finished run evaluated test; None where it has no ledger."""
-  times = []
-  for folder in done:
-    content = results.read(folder) or {"data": {"name": ""}}
-    times.append(results.times_evaluated(folder, "test", content["data"]["name"]))
-  return times
+def write_forms(
+  stem: pathlib.Path,
+  heading: str,
+  cells: Sequence[Sequence[str]],
+  notes: Sequence[str],
+  *,
+  left: int,
+  flat: Sequence[Row] = (),
+) -> str:
+  """Write a table as text, Markdown, LaTeX, HTML and CSV; return the text.
+
+  Args:
+    stem: of the files' names.
+    notes: lines below the table, in text and Markdown.
+    left: columns that are texts.
+    flat: what CSV holds in place of the cells.
+
+  """
+  text = "\n".join([heading, tables.render(cells, left=left), "", *notes])
+  marked = [heading, "", tables.render(cells, "markdown", left=left), "", "\\\n".join(notes)]
+  written = {
+    "text": text,
+    "markdown": "\n".join(marked),
+    "csv": tables.render(flat or cells, "csv"),
+  }
+  for form, suffix in tables.FORMATS.items():
+    if form not in written:
+      written[form] = tables.render(cells, form, left=left, caption=heading)
+    write_whole(stem.with_name(stem.name + suffix), written[form] + "\n")
+  return text
 
 
-def ledger(done: Mapping[pathlib.Path, str]) -> list[list[str]]:
+def _times(folder: pathlib.Path) -> int | None:
+  """Return how often a finished run evaluated test; None where it has no ledger."""
+  content = results.read(folder) or {"data": {"name": ""}}
+  return results.times_evaluated(folder, "test", content["data"]["name"])
+
+
+def _ledger(done: Mapping[pathlib.Path, str]) -> list[list[str]]:
   """Return a head, and a row a finished run (folder -> title): how often it evaluated test."""
   rows = [["run", "folder", "times that test was evaluated"]]
-  for (folder, title), count in zip(done.items(), _times(done), strict=True):
+  for folder, title in done.items():
+    count = _times(folder)
     rows.append([title, folder.name, "not known" if count is None else str(count)])
   return rows
 
 
 def seen_by(done: Iterable[pathlib.Path]) -> list[str]:
   """Return what the encoders of finished runs are known to have seen, each statement once."""
-  contents = map(results.read, done)
-  return pretraining.under_table(pretraining.statements(content or {}) for content in contents)
+  return pretraining.under_table(pretraining.statements(results.read(run) or {}) for run in done)
 
 
 def tests_seen(done: Iterable[pathlib.Path]) -> list[str]:
   """Return a line on how often all runs of a table together evaluated the test split."""
-  counts = _times(done)
+  counts = [_times(folder) for folder in done]
   if not counts:
     return []
   known = [count for count in counts if count is not None]
-  unknown = f"; of {len(counts) - len(known)} it is not known" if len(known) < len(counts) else ""
-  return [
-    f"test was evaluated {sum(known)} times in all by {len(known)} runs, at most "
-    f"{max(known, default=0)} times by one{unknown}"
-  ]
+  line = f"test was evaluated {sum(known)} times in all by {len(known)} runs, at most "
+  line += f"{max(known, default=0)} times by one"
+  if len(known) < len(counts):
+    line += f"; of {len(counts) - len(known)} it is not known"
+  return [line]
 
 
 def _systems(
@@ -152,29 +186,31 @@ def _systems(
 
 def one_system(title: str, jobs: Sequence[Job], runs: Sequence[RunScores]) -> RunScores:
   """Return runs of one seed each as one system; a note names the seeds that it is of."""
-  shared = [m for m in runs[0].values if all(m in run.values for run in runs)]
-  noted = [str(job.seed) for job, run in zip(jobs, runs, strict=True) if run.note]
-  note = next((run.note for run in runs if run.note), "")
+  noted, note, origins = [], "", []
+  for job, run in zip(jobs, runs, strict=True):
+    origins += run.origins
+    if run.note:
+      noted.append(str(job.seed))
+      note = note or run.note
   if 0 < len(noted) < len(runs):
     note += f" (seed {', '.join(noted)})"
+  values = {}
+  for metric in runs[0].values:
+    if all(metric in run.values for run in runs):
+      values[metric] = np.concatenate([run.metric(metric) for run in runs])
+  fixed = all(run.deterministic for run in runs)
+  first = runs[0]
   return RunScores(
-    title,
-    runs[0].data,
-    runs[0].ids,
-    {metric: np.concatenate([run.metric(metric) for run in runs]) for metric in shared},
-    all(run.deterministic for run in runs),
-    note,
-    runs[0].pretraining,
-    tuple(digest for run in runs for digest in run.origins),
+    title, first.data, first.ids, values, fixed, note, first.pretraining, tuple(origins)
   )
 
 
 def _cells(seeds: Mapping[str, str], rows: Sequence[Row], best: str) -> list[list[str]]:
   """Return a head, and a row a point: finished seeds, means, the difference to the base."""
+  by_cell = {(row["system"], row["metric"]): row for row in rows}
   metrics = list(dict.fromkeys(row["metric"] for row in rows))
   names = [metric.partition("[")[0].upper() for metric in metrics]
   tests = [f"{names[0]} − base", "p (rand.)", "Holm", *compare.METHODS]
-  by_cell = {(row["system"], row["metric"]): row for row in rows}
   cells = [["", "", "seeds", *names, *tests]]
   for title, counted in seeds.items():
     row = by_cell.get((title, metrics[0]))
@@ -183,12 +219,8 @@ def _cells(seeds: Mapping[str, str], rows: Sequence[Row], best: str) -> list[lis
       continue
     tested = [""] * len(tests)
     if "p_t" in row:  # not of the base
-      tested = [
-        f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
-        compare.p_text(row["p_randomization"]),
-        compare.p_text(row["p_randomization_holm"]),
-        *compare.methods_cells(row),
-      ]
+      p = (compare.p_text(row[key]) for key in ("p_randomization", "p_randomization_holm"))
+      tested = [_difference(row), *p, *compare.methods_cells(row)]
     noted = f"{title} ({row['note']})" if row["note"] else title
     means = [_mean(by_cell[title, metric]) for metric in metrics]
     cells.append(["*" if title == best else "", noted, counted, *means, *tested])
@@ -199,24 +231,21 @@ def _mean(row: Row) -> str:
   return f"{row['mean']:.4f}" + ("" if row["sd"] is None else f" ({row['sd']:.4f})")
 
 
-def _result(rows: Mapping[str, list[Row]], best: str, choice: str, *, final: bool) -> list[str]:
+def _difference(row: Row) -> str:
+  return f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}"
+
+
+def _result(rows: Mapping[str, list[Row]], best: str) -> list[str]:
   """Return the figures of the chosen point on splits with test, which played no part in the choice."""
-  if not final:
-    return [
-      f"best so far: {best}; not every point is finished, so there is no result yet "
-      "(a point that cannot finish must be left out of the sweep)"
-    ]
-  lines = [f"result: {best}, chosen by {choice}"]
-  reported = [row for split in rows if "test" in split for row in rows[split]]
-  for row in reported:
+  lines = []
+  for row in (row for split in rows if "test" in split for row in rows[split]):
     if row["system"] != best:
       continue
     line = (
       f"  {row['metric']} {_mean(row)} ± {row['half_width']:.4f} ({row['questions']} questions)"
     )
     if "p_t" in row:
-      difference = f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}"
-      line += f"; to the base {difference}, p {compare.p_text(row['p_t'])} (t), "
+      line += f"; to the base {_difference(row)}, p {compare.p_text(row['p_t'])} (t), "
       line += f"{compare.p_text(row['p_randomization'])} (randomization)"
       width, p, finds = compare.methods_cells(row)
       line += f"; of methods {width}" + (f", p {p}, finds {finds}" if p else "")

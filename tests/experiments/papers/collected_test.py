@@ -39,13 +39,11 @@ def test_every_row_is_small_has_no_path_and_gives_its_results(kept_rows):
   runs = measured.kept_runs()
   for folder in sorted(kept_rows.iterdir()):
     files = [path for path in folder.rglob("*") if path.is_file()]
-    assert (collected.folder() / f"{folder.name}{collected.PACKED}").stat().st_size <= (
-      collected.LARGEST
-    )
+    packed = collected.folder() / f"{folder.name}{collected.PACKED}"
+    assert packed.stat().st_size <= collected.LARGEST
     if isinstance(runs[folder.name], Peer):
-      assert all(
-        p.name in (collected.SEEDS, results.LEDGER) or p.name[:5] == "seed-" for p in files
-      )
+      known = (collected.SEEDS, results.LEDGER)
+      assert all(path.name in known or path.name[:5] == "seed-" for path in files)
       continue
     assert {path.name for path in files} <= FILES
     for path in files:
@@ -125,14 +123,13 @@ def test_a_row_says_what_trained_it_and_how_long(run, tmp_path):
   (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
   change(run / "results.json", seeds=[outcome])
   row = unpacked(collected.collect(run, "x", BM25, tmp_path / "kept"))
-  assert collected.step_time(row) == collected.cpu_seconds_per_seed(row) == 30.0
-  assert collected.accelerator(row) == ""
+  assert collected.training(row) == (30.0, 1, "")
   (written,) = json.loads((row / "results.json").read_text())["seeds"]
   assert written["diagnostics"] == {"kl": 1.5}  # texts of the data stay out
   execution = json.loads((run / "results.json").read_text())["execution"]
   change(run / "results.json", execution=execution | {"backend": "gpu", "device": "A 7"})
   row = unpacked(collected.collect(run, "x", BM25, tmp_path / "kept"))
-  assert collected.accelerator(row) == "A 7" and collected.cpu_seconds_per_seed(row) is None
+  assert collected.training(row).device == "A 7"
 
 
 def test_a_peer_is_kept_by_its_tables(run, tmp_path):
@@ -143,10 +140,9 @@ def test_a_peer_is_kept_by_its_tables(run, tmp_path):
     shutil.copy(table, source / f"seed-{seed}.test.tsv")
   (source / collected.SEEDS).write_text('{"seconds": 30.0}\n{"seconds": 50.0}\n')
   row = unpacked(collected.collect_peer(source, "peer", tmp_path / "kept"))
-  assert collected.peer_seeds(row) == 2 and collected.cpu_seconds_per_seed(row) == 40.0
+  assert collected.training(row) == (80.0, 2, "")
   first, _ = collected.peer_tables(row, "test").split(",")
-  for a, b in zip(
-    trec_files.read_per_question(first)[1].values(), trec_files.read_per_question(table)[1].values()
-  ):
-    assert a == pytest.approx(b, abs=1e-9)
+  columns = [trec_files.read_per_question(file)[1] for file in (first, table)]
+  for name, values in columns[1].items():
+    assert columns[0][name] == pytest.approx(values, abs=1e-9)
   assert collected.peer_tables(row, "dev") == ""
