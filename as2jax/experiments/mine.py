@@ -4,8 +4,7 @@ A bi-encoder, BM25 or chance finds passages. One of ranks `first` to `last` beco
 unless it is, in this order: kept out (a question of dev or test), a candidate of the question already (or a
 right one of a question in the same words), or too near to its positives: with a score above `below` of that
 of its worst positive (NV-Retriever's TopK-PercPos, Moreira et al. 2024, section 3.2) by a miner or by the
-judge. How many negatives answer their question all the same is estimated on labelled candidates: of a
-question with several positives each in turn counts as unlabelled.
+judge.
 """
 
 import collections
@@ -13,7 +12,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -35,7 +34,6 @@ from as2jax.runtime.version import __version__
 
 QUESTIONS = 512  # at a time: what bounds memory beside the passages' texts
 WORDS, CHANCE = "bm25", "random"
-Finder = Callable[[Sequence[Question], int], "list[Ranking]"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +73,23 @@ class Settings:
     return score - (1 - self.below) * abs(score)
 
 
+class Ranking(NamedTuple):
+  """The best passages of one question by one miner.
+
+  Attributes:
+    numbers: `[k]` of the passages, best first; scores: `[k]`, NaN where the miner has none.
+    positives: `[p]`, the scores of the question's positives.
+
+  """
+
+  numbers: np.ndarray
+  scores: np.ndarray
+  positives: np.ndarray
+
+
+Finder = Callable[[Sequence[Question], int], list[Ranking]]
+
+
 def mine(
   miners: str,
   questions: Sequence[Question],
@@ -97,7 +112,7 @@ def mine(
     source: of the data, for the provenance.
 
   Returns:
-    The provenance: rankers, data, settings, how many were dropped why, the rate of false negatives.
+    The provenance: rankers, data, settings, how many were dropped why.
 
   Raises:
     InputError: wrong settings, a folder that holds something else, or nothing to mine.
@@ -115,18 +130,20 @@ def mine(
     }
     pool = _Pool(questions, passages, [q.text for q in kept_out])
     if not asked or not pool.texts:
-      raise InputError(
-        f"there is nothing to mine: {len(questions)} questions ({counts['without positive']} without a "
-        f"positive, {counts['in dev or test']} in dev or test), {len(pool.texts)} passages"
-      )
+      raise InputError(f"there is nothing to mine: {counts}, {len(pool.texts)} passages")
     opened = _open_miners(miners, pool, working, settings.seed)
     judge = open_ranker(settings.judge) if settings.judge else None
     if judge is not None:
       judge.require_ranking()
-    tally = _Tally()
+    answers = collections.defaultdict(list)  # of the questions in the same words
+    for q in questions:
+      answers[plain_form(q.text)] += [q.candidates[i].text for i in q.positives]
+    dropped, sizes = collections.Counter(), collections.Counter()
     with (working / mined.FILE).open("w") as file:
-      for line in _lines(asked, _answers(questions), pool, opened, judge, settings, tally):
-        file.write(line)
+      for one in _negatives(asked, answers, pool, opened, judge, settings):
+        lines = one.lines(dropped)
+        sizes[len(lines)] += 1
+        file.write("".join(lines))
     content = {
       "as2jax": __version__,
       "miners": [facts for _, facts, _ in opened],
@@ -135,11 +152,13 @@ def mine(
       "settings": dataclasses.asdict(settings),
       "passages": len(pool.texts),
       "questions": counts,
-      **tally.summary(settings.count),
+      "negatives": sum(size * number for size, number in sizes.items()),
+      "questions_with_fewer": sizes.total() - sizes[settings.count],
+      "dropped": dict(dropped),
     }
     if not content["negatives"]:
       raise InputError(
-        f"no passage is left as a negative ({dict(tally.dropped)}): look at more ranks, allow greater "
+        f"no passage is left as a negative ({dict(dropped)}): look at more ranks, allow greater "
         "scores (--below), or give more passages"
       )
     (working / mined.FILE).replace(folder / mined.FILE)
@@ -149,17 +168,14 @@ def mine(
 
 def report(content: Mapping[str, Any]) -> str:
   """Return the provenance in a few lines."""
-  asked, rate = content["questions"], content["false_negatives"]
+  asked = content["questions"]
   dropped = ", ".join(f"{number} {why}" for why, number in content["dropped"].items()) or "none"
-  share = "unknown, as no question with several positives has labelled candidates among them"
-  if rate["taken"]:
-    share = f"{rate['rate']:.1%} ({rate['positive']} of {rate['taken']} labelled candidates taken)"
   return (
     f"{content['negatives']} negatives for {asked['asked']} questions of {content['passages']} passages;"
     f" {content['questions_with_fewer']} questions have fewer than wanted\n"
     f"dropped: {dropped}\n"
     f"left out: {asked['without positive']} questions without a positive, {asked['in dev or test']} in "
-    f"dev or test\nestimated rate of false negatives: {share}\n"
+    "dev or test\n"
   )
 
 
@@ -197,8 +213,8 @@ class _Pool:
 
   def numbers(self, texts: Iterable[str]) -> list[int]:
     """Return the passages that some texts are; texts of no passage are left out."""
-    numbers = (self._numbers.get(plain_form(text)) for text in texts)
-    return [number for number in numbers if number is not None]
+    forms = map(plain_form, texts)
+    return [self._numbers[form] for form in forms if form in self._numbers]
 
   def candidate(self, number: int) -> Candidate:
     """Return a passage as a candidate, with its context where its source has one."""
@@ -210,21 +226,6 @@ class _Pool:
     if number == len(self.texts):
       self.texts.append(text)
     return number
-
-
-@dataclasses.dataclass(frozen=True)
-class Ranking:
-  """The best passages of one question by one miner.
-
-  Attributes:
-    numbers: `[k]` of the passages, best first; scores: `[k]`, NaN where the miner has none.
-    positives: `[p]`, the scores of the question's positives.
-
-  """
-
-  numbers: np.ndarray
-  scores: np.ndarray
-  positives: np.ndarray
 
 
 def _open_miners(
@@ -268,14 +269,13 @@ def _by_vectors(ranker: Ranker, pool: _Pool, folder: epath.Path) -> Finder:
 
   def find(questions: Sequence[Question], depth: int) -> list[Ranking]:
     found = index().search_many([q.text for q in questions], depth)
-    pairs = [(q.text, q.candidates[i].text) for q in questions for i in q.positives]
-    scores = ranker.scores(pairs) if pairs else np.zeros(0, np.float32)
-    ends = np.cumsum([len(q.positives) for q in questions])
-    rankings = []
-    for hits, positives in zip(found, np.split(scores, ends[:-1]), strict=True):
+    scores = ranker.scores([(q.text, q.candidates[i].text) for q in questions for i in q.positives])
+    rankings, end = [], 0
+    for question, hits in zip(questions, found, strict=True):
+      start, end = end, end + len(question.positives)
       numbers = np.asarray([hit.index for hit in hits], np.int64)
       best = np.asarray([hit.score for hit in hits], np.float64)
-      rankings.append(Ranking(numbers, best, positives.astype(np.float64)))
+      rankings.append(Ranking(numbers, best, scores[start:end].astype(np.float64)))
     return rankings
 
   return find
@@ -306,60 +306,13 @@ def _by_chance(pool: _Pool, seed: int) -> Finder:
   def find(questions: Sequence[Question], depth: int) -> list[Ranking]:
     depth = min(depth, len(pool.texts))
     none = np.full(depth, np.nan)
-    draw = lambda: random.choice(len(pool.texts), depth, replace=False)
-    return [Ranking(draw(), none, none[:0]) for _ in questions]
+    rankings = []
+    for _ in questions:
+      drawn = random.choice(len(pool.texts), depth, replace=False)
+      rankings.append(Ranking(drawn, none, none[:0]))
+    return rankings
 
   return find
-
-
-class _Tally:
-  """Counts over all questions."""
-
-  def __init__(self):
-    self.dropped = collections.Counter()
-    self.taken = collections.Counter()  # by label, in the estimate of the rate of false negatives
-    self.sizes = collections.Counter()
-
-  def summary(self, count: int) -> dict[str, Any]:
-    """Return the counts as the provenance has them."""
-    positive, taken = self.taken[1], self.taken[0] + self.taken[1]
-    rate = positive / taken if taken else None
-    return {
-      "negatives": sum(size * number for size, number in self.sizes.items()),
-      "questions_with_fewer": sum(n for size, n in self.sizes.items() if size < count),
-      "dropped": dict(self.dropped),
-      "false_negatives": {"taken": taken, "positive": positive, "rate": rate},
-    }
-
-
-def _answers(questions: Sequence[Question]) -> dict[str, list[str]]:
-  """Return the right candidates of the questions in the same words, by the `plain_form` of these."""
-  answers = collections.defaultdict(list)
-  for question in questions:
-    answers[plain_form(question.text)] += [question.candidates[i].text for i in question.positives]
-  return answers
-
-
-def _lines(
-  asked: Sequence[Question],
-  answers: Mapping[str, Sequence[str]],
-  pool: _Pool,
-  miners: Sequence[tuple[str, Mapping[str, Any], Finder]],
-  judge: Ranker | None,
-  settings: Settings,
-  tally: _Tally,
-) -> Iterator[str]:
-  """Yield the lines of the file; only a part of the questions is in the works at a time."""
-  for start in range(0, len(asked), QUESTIONS):
-    part = asked[start : start + QUESTIONS]
-    negatives = [_Negatives(q, answers[plain_form(q.text)], pool, settings) for q in part]
-    for name, _, find in miners:
-      for one, ranking in zip(negatives, find(part, settings.last), strict=True):
-        one.take(name, ranking)
-    if judge is not None:
-      _drop_by_judge(negatives, judge)
-    for one in negatives:
-      yield from one.lines(tally)
 
 
 class _Negatives:
@@ -369,97 +322,89 @@ class _Negatives:
     self.question, self.pool, self._settings = question, pool, settings
     self.hits: dict[int, tuple[str, int, float]] = {}  # passage -> (miner, rank, score)
     self.near: dict[int, str] = {}  # passages too near to the positives, and by whom
-    self._scores: list[tuple[dict[int, float], np.ndarray]] = []  # of passages, of the positives
-    self._labels = dict.fromkeys(pool.numbers([question.text]), 0)
-    for candidate in question.candidates:  # a text of several labels is a positive
-      for number in pool.numbers([candidate.text]):
-        self._labels[number] = max(candidate.label, self._labels.get(number, candidate.label))
-    self._labels |= dict.fromkeys(pool.numbers(answers), 1)
+    own = [candidate.text for candidate in question.candidates]
+    self._known = set(pool.numbers([question.text, *own, *answers]))
 
   def take(self, name: str, ranking: Ranking) -> None:
     """Take in what a miner found."""
-    scores = dict(zip(ranking.numbers.tolist(), ranking.scores.tolist(), strict=True))
-    for rank, (number, score) in enumerate(scores.items(), 1):
-      if rank >= self._settings.first:
-        self.hits.setdefault(number, (name, rank, score))
-    self.compare(name, scores, ranking.positives)
+    numbers, scores = ranking.numbers.tolist(), ranking.scores.tolist()
+    for rank in range(self._settings.first - 1, len(numbers)):
+      self.hits.setdefault(numbers[rank], (name, rank + 1, scores[rank]))
+    self.compare(name, numbers, scores, ranking.positives)
 
-  def compare(self, name: str, scores: dict[int, float], positives: np.ndarray) -> None:
+  def compare(self, name: str, numbers, scores, positives: np.ndarray) -> None:
     """Drop the passages whose scores come too near to those of the positives."""
     limit = self._settings.limit(positives)
-    for number, score in scores.items():
+    for number, score in zip(numbers, scores, strict=True):
       if score > limit:  # never of a NaN
         self.near.setdefault(number, name)
-    self._scores.append((scores, positives))
+
+  def _why_not(self, number: int) -> str:
+    """Return why a passage is no negative; "" where it is one."""
+    if not self.pool.minable[number]:
+      return "dev or test question"
+    if number in self._known:
+      return "candidate already"
+    return f"near a positive by {self.near[number]}" if number in self.near else ""
 
   def open(self) -> list[int]:
-    """Return the passages that may still be taken, and labelled ones, which tell the rate of false negatives."""
-    minable = [n for n in self.hits if self.pool.minable[n]]
-    return [n for n in minable if n not in self.near or n in self._labels]
+    """Return the passages that may still be taken."""
+    return [number for number in self.hits if not self._why_not(number)]
 
-  def lines(self, tally: _Tally) -> Iterator[str]:
-    """Yield the lines of the negatives, the best ranks first; count what is dropped."""
+  def lines(self, dropped: collections.Counter) -> list[str]:
+    """Return the lines of the negatives, the best ranks first; count what is dropped."""
     left = []
     for number, hit in self.hits.items():
-      if not self.pool.minable[number]:
-        tally.dropped["dev or test question"] += 1
-      elif number in self._labels:
-        tally.dropped["candidate already"] += 1
-      elif number in self.near:
-        tally.dropped["near a positive by " + self.near[number]] += 1
+      if why := self._why_not(number):
+        dropped[why] += 1
       else:
         left.append((number, hit))
-    self._estimate(tally)
     left.sort(key=lambda entry: entry[1][1])
-    left = left[: self._settings.count]
-    tally.sizes[len(left)] += 1
-    for number, (name, rank, score) in left:
+    lines = []
+    for number, (name, rank, score) in left[: self._settings.count]:
       provenance = {"by": name, "rank": rank}
       if not np.isnan(score):
         provenance["score"] = round(score, 6)
-      yield mined.line(self.question, self.pool.candidate(number), **provenance)
+      lines.append(mined.line(self.question, self.pool.candidate(number), **provenance))
+    return lines
 
-  def _estimate(self, tally: _Tally) -> None:
-    """Count which labelled candidates would be taken if one of several positives had no label."""
-    places = self.question.positives
-    if len(places) < 2:
-      return
-    numbers = [self.pool.numbers([self.question.candidates[i].text])[0] for i in places]
-    wrong = [number for number, label in self._labels.items() if label == 0]
-    for place, number in enumerate(numbers):
-      if numbers.count(number) > 1:  # another positive is the same passage
-        continue
-      for candidate, label in ((number, 1), *((other, 0) for other in wrong)):
-        tally.taken[label] += candidate in self.hits and not self._near_without(candidate, place)
 
-  def _near_without(self, passage: int, place: int) -> bool:
-    """Return whether a passage is too near to the positives but the one at `place`."""
-    for scores, right in self._scores:
-      if len(right) == len(self.question.positives):
-        if scores.get(passage, -np.inf) > self._settings.limit(np.delete(right, place)):
-          return True
-    return False
+def _negatives(
+  asked: Sequence[Question],
+  answers: Mapping[str, Sequence[str]],
+  pool: _Pool,
+  miners: Sequence[tuple[str, Mapping[str, Any], Finder]],
+  judge: Ranker | None,
+  settings: Settings,
+) -> Iterator[_Negatives]:
+  """Yield the negatives of each question; only a part of the questions is in the works at a time."""
+  for start in range(0, len(asked), QUESTIONS):
+    part = asked[start : start + QUESTIONS]
+    negatives = [_Negatives(q, answers[plain_form(q.text)], pool, settings) for q in part]
+    for name, _, find in miners:
+      for one, ranking in zip(negatives, find(part, settings.last), strict=True):
+        one.take(name, ranking)
+    if judge is not None:
+      _drop_by_judge(negatives, judge)
+    yield from negatives
 
 
 def _drop_by_judge(negatives: Sequence[_Negatives], judge: Ranker) -> None:
   """Drop what the judge holds for nearly as good an answer as the positives."""
   asked, passages = [], []
   for one in negatives:
-    numbers = one.open()
+    passages.append(one.open())
     texts = [one.question.candidates[i].text for i in one.question.positives]
-    texts += [one.pool.texts[n] for n in numbers]
+    texts += [one.pool.texts[n] for n in passages[-1]]
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
     asked.append(Question(one.question.id, one.question.text, candidates))
-    passages.append(numbers)
   scores = next(iter(judge.all_scores(asked).values()))
   for one, numbers, values in zip(negatives, passages, scores, strict=True):
     values = np.asarray(values, np.float64)
     if not judge.has_vectors:  # a share of log-odds, which may be negative, means nothing
       values = scipy.special.expit(values)
     count = len(one.question.positives)
-    one.compare(
-      "the judge", dict(zip(numbers, values[count:].tolist(), strict=True)), values[:count]
-    )
+    one.compare("the judge", numbers, values[count:].tolist(), values[:count])
 
 
 def to_score(data: str, folders: Sequence[str]) -> tuple[Question, ...]:
@@ -493,9 +438,14 @@ def training_questions(
 
   """
   kept_out: list[Question] = []
-  if data in datasets.SPECS:
-    spec = datasets.SPECS[data]
-    splits = _of_pool(data) if spec.is_pool else datasets.dataset(data).splits
+  if data not in datasets.SPECS:
+    questions = user_files.read_labelled(epath.Path(data).expanduser())
+  else:
+    if datasets.SPECS[data].is_pool:
+      pools = datasets.load_pool(data).splits
+      splits = {split: with_paragraph(pools[split], every=True) for split in pools}
+    else:
+      splits = datasets.dataset(data).splits
     if "train" not in splits:
       raise InputError(f"{data} has no split train to mine for; it has {', '.join(splits)}")
     questions = tuple(splits["train"])
@@ -503,15 +453,7 @@ def training_questions(
     for split in splits:
       if not split.startswith("train"):
         kept_out += splits[split]
-  else:
-    questions = user_files.read_labelled(epath.Path(data).expanduser())
   for address in exclude:
     for its in datasets.by_address(address).splits.values():
       kept_out += its
   return questions, kept_out
-
-
-def _of_pool(name: str) -> dict[str, tuple[Question, ...]]:
-  """Return {split: questions} of a retrieval data set, which together have every passage of a paragraph."""
-  pools = datasets.load_pool(name).splits
-  return {split: with_paragraph(pools[split], every=True) for split in pools}

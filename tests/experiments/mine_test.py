@@ -22,6 +22,8 @@ from as2jax.inference.index import Index
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 
+STATUS = pathlib.Path("/proc/self/status")
+
 
 class Angles:
   """A bi-encoder whose vectors are given: a text's is at the angle that it names, in degrees."""
@@ -141,14 +143,8 @@ def test_ranks_counts_and_chance(rankers, tmp_path):
     mine.mine("random", ASKED[:1], tmp_path / name, drawn, passages=PASSAGES)
   assert texts(tmp_path / "one") == texts(tmp_path / "other")
   content = mine.mine("random", ASKED, tmp_path / "chance", passages=PASSAGES)
-  assert set(texts(tmp_path / "chance")) <= {
-    *PASSAGES,
-    "bad 60",
-    "wrong 50",
-    "fine 80",
-    "good 130",
-    "right 30",
-  }
+  own = {"bad 60", "wrong 50", "fine 80", "good 130", "right 30"}
+  assert set(texts(tmp_path / "chance")) <= own | set(PASSAGES)
   assert content["negatives"] and "score" not in rows(tmp_path / "chance")[0]
 
 
@@ -172,21 +168,13 @@ def test_a_cross_encoder_drops_further_ones(rankers, tmp_path):
   assert content["judge"] == {"ranker": "judge", "fingerprint": "j" * 64}
 
 
-def test_the_rate_of_false_negatives_leaves_one_positive_out(rankers, tmp_path):
-  """b: without 80's label, 130 gives the limit 43.3°: 80 is too near. Without 130's, it is 20.6°."""
-  content = mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
-  # Of the two turns: 130 (at 40°) would be taken in the second, 60 (at 30°) in the second alone.
-  assert content["false_negatives"] == {"taken": 2, "positive": 1, "rate": 0.5}
-  assert "50.0% (1 of 2 labelled" in mine.report(content)
-
-
 def test_few_or_no_passages_are_no_crash(rankers, tmp_path):
   content = mine.mine("angles", ASKED, tmp_path / "few")  # the questions' own candidates alone
   assert (content["passages"], content["negatives"], content["questions_with_fewer"]) == (5, 4, 2)
   alone = question("c", "who 0", ("right 30", 1))
   with pytest.raises(InputError, match="no passage is left as a negative .*candidate already': 1"):
     mine.mine("angles", (alone,), tmp_path / "none")
-  with pytest.raises(InputError, match="nothing to mine: 1 questions .1 without a positive"):
+  with pytest.raises(InputError, match="nothing to mine: .*'without positive': 1}"):
     mine.mine("bm25", (question("c", "who 0", ("wrong 30", 0)),), tmp_path / "no positive")
 
 
@@ -228,9 +216,8 @@ def test_settings_out_of_range_are_refused(rankers, tmp_path):
 @contextlib.contextmanager
 def growth():
   """A list that gets how many megabytes of its own memory (not of mapped files) the process took more."""
-  status = pathlib.Path("/proc/self/status")
-  taken = lambda: int(re.search(r"RssAnon:\s+(\d+) kB", status.read_text())[1]) / 1024
-  before, seen, ended = taken(), [], threading.Event()
+  taken = lambda: int(re.search(r"RssAnon:\s+(\d+) kB", STATUS.read_text())[1]) / 1024
+  seen, ended, grown = [taken()], threading.Event(), []
 
   def watch():
     while not ended.wait(0.02):
@@ -238,13 +225,12 @@ def growth():
 
   watcher = threading.Thread(target=watch)
   watcher.start()
-  grown = []
   try:
     yield grown
   finally:
     ended.set()
     watcher.join()
-    grown.append(max(seen, default=before) - before)
+    grown.append(max(seen) - seen[0])
 
 
 def around(count):
