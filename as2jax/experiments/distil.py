@@ -35,14 +35,7 @@ CARD = "teachers.json"
 
 @dataclasses.dataclass(frozen=True)
 class CrossFit:
-  """A job that is trained once a fold.
-
-  Attributes:
-    job: its name with its words.
-    folds: parts of the questions, 2 or more.
-    overrides: values of config keys.
-
-  """
+  """A job (its name with its words) that is trained once a fold of the questions, 2 or more."""
 
   job: str
   folds: int
@@ -77,27 +70,36 @@ def distil(
       folder that holds something else.
 
   """
+  where = source or "the data"
   with open_working(output) as (folder, working):
     if not teachers and cross_fit is None:
       raise InputError("no teacher: give --teacher or --cross-fit")
+    if cross_fit is not None and cross_fit.folds < 2:
+      raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
     asked = [question for question in questions if question.candidates]
     if not asked:
-      raise InputError(f"{source or 'the data'}: no question has a candidate to score")
-    _check(asked, cross_fit, source)  # before hours of scoring
+      raise InputError(f"{where}: no question has a candidate to score")
+    names = [question.id for question in asked]
+    ids = [[candidate.id for candidate in question.candidates] for question in asked]
+    for name in (*names, *(id for its in ids for id in its)):
+      if not is_id(name):  # before hours of scoring
+        raise InputError(f"{where}: the id {quoted(name)} cannot be written into a run file; {ID}")
     scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
     if cross_fit is not None:
-      provenance = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
-      scored.append((_cross_fitted(asked, cross_fit, working), provenance))
-    scores = [_finite(np.concatenate(its), provenance) for its, provenance in scored]
+      fact = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
+      scored.append((_cross_fitted(asked, cross_fit, working), fact))
+    scores = []
+    for its, fact in scored:
+      scores.append(np.concatenate(its))
+      if not np.isfinite(scores[-1]).all():
+        raise InputError(f"the teacher {fact} gave a score that is not finite")
     ends = np.cumsum([len(question.candidates) for question in asked])
     soft = np.split(teacher_scores.averaged(scores), ends[:-1])
-    ids = [[candidate.id for candidate in question.candidates] for question in asked]
     (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
-    file = folder / "eval" / "train" / FILE
-    trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")
+    trec_files.write_run(folder / "eval" / "train" / FILE, names, ids, soft, "teachers")
     content = {
       "as2jax": __version__,
-      "teachers": [provenance for _, provenance in scored],
+      "teachers": [fact for _, fact in scored],
       "data": {"source": source, "fingerprint": fingerprint(questions)},
       "questions": len(asked),
       "pairs": int(ends[-1]),
@@ -106,39 +108,16 @@ def distil(
   return content
 
 
-def _check(questions: Sequence[Question], cross_fit: CrossFit | None, source: str) -> None:
-  """Raise InputError for a wrong number of folds, and ids that no run file can hold."""
-  if cross_fit is not None and cross_fit.folds < 2:
-    raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
-  for question in questions:
-    for what, name in (
-      ("question_id", question.id),
-      *(("candidate_id", candidate.id) for candidate in question.candidates),
-    ):
-      if not is_id(name):
-        raise InputError(f"{source or 'the data'}: {what} is {quoted(name)}; {ID}")
-
-
-def _finite(scores: np.ndarray, teacher: Mapping[str, Any]) -> np.ndarray:
-  """Return the scores; raise InputError where one is not finite."""
-  if not np.isfinite(scores).all():
-    raise InputError(f"the teacher {dict(teacher)} gave a score that is not finite")
-  return scores
-
-
 def _scores_of(
   teacher: str, questions: Sequence[Question], allow_seen: bool
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
   """Return the scores of each question's candidates, and which teacher gave them."""
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
-    read = teacher_scores.read_scores(path)
-    scores = [
-      np.asarray(
-        [teacher_scores.score_of(teacher, read, q, i) for i in range(len(q.candidates))], np.float64
-      )
-      for q in questions
-    ]
+    read, scores = teacher_scores.read_scores(path), []
+    for q in questions:
+      of_question = [teacher_scores.score_of(teacher, read, q, i) for i in range(len(q.candidates))]
+      scores.append(np.asarray(of_question, np.float64))
     return scores, {"file": teacher}
   ranker = opening.load(teacher)
   ranker.require_ranking()
@@ -158,48 +137,42 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
 
 
 def _seen(teacher: str, questions: Sequence[Question]) -> int:
-  """Count the questions that a run, or one that it was begun from, was trained on."""
-  run, left = Run(epath.Path(teacher).expanduser()), list(questions)
-  while True:
-    known = _trained_on(run)
-    asked = [Question(question.id, question.text, ()) for question in left]
-    # A run's questions are those of its text rules.
-    ruled = normalise.apply(asked, run.config.data.rules)
-    left = [question for question, its in zip(left, ruled, strict=True) if its.text not in known]
-    first = run.config.warm_start.run
-    if not first:
-      return len(questions) - len(left)
+  """Count the questions that a run, or one that it was begun from, was trained on.
+
+  Raises:
+    InputError: a run or its data are not here, so that nobody can tell.
+
+  """
+  folder, seen = str(epath.Path(teacher).expanduser()), np.zeros(len(questions), bool)
+  asked = [Question(question.id, question.text, ()) for question in questions]
+  while folder:
     try:
-      run = Run(first)
+      run = Run(folder)
+      known = _trained_on(run)
     except InputError as error:
       raise InputError(
-        f"whether {first}, from which the teacher {teacher} was begun, was trained on these questions "
-        f"cannot be told ({error}); say --allow-seen where it was not"
+        f"whether {folder} (the teacher {teacher}, or what it was begun from) was trained on these "
+        f"questions cannot be told ({error}); say --allow-seen where it was not"
       ) from error
+    # A run's questions are those of its text rules.
+    ruled = normalise.apply(asked, run.config.data.rules)
+    seen |= [question.text in known for question in ruled]
+    folder = run.config.warm_start.run
+  return int(seen.sum())
 
 
-def _trained_on(run: Run) -> frozenset[str]:
+def _trained_on(run: Run) -> set[str]:
   """Return the texts of a run's training questions under its text rules; none where it took no step.
 
   Questions that its `data.train_filter` left out are not: a run of answerable questions may score the
   others of the same file.
-
-  Raises:
-    InputError: the run's data are not here, so that nobody can tell.
-
   """
   if not any(outcome["steps"] for outcome in run.results["seeds"]):
-    return frozenset()
-  try:
-    train = load_dataset(run.config.data, run.config.evaluation.task).splits["train"]
-  except InputError as error:
-    raise InputError(
-      f"whether {run.folder} was trained on these questions cannot be told, as its data are "
-      f"not here ({error}); say --allow-seen where it was not"
-    ) from error
+    return set()
+  train = load_dataset(run.config.data, run.config.evaluation.task).splits["train"]
   labels = [np.asarray([candidate.label for candidate in q.candidates]) for q in train]
   kept = metrics.filter_mask(run.config.data.train_filter, labels)
-  return frozenset(question.text for question, its in zip(train, kept, strict=True) if its)
+  return {train[i].text for i in np.flatnonzero(kept)}
 
 
 def fold_of(question: Question, folds: int) -> int:
@@ -211,15 +184,19 @@ def _cross_fitted(
   questions: Sequence[Question], cross_fit: CrossFit, working: epath.Path
 ) -> list[np.ndarray]:
   """Score each question by a teacher that was trained on the other folds."""
-  folds = [fold_of(question, cross_fit.folds) for question in questions]
-  scores: list[np.ndarray] = [np.zeros(0)] * len(questions)
+  scores: dict[int, np.ndarray] = {}
   for fold in range(cross_fit.folds):
-    here = [i for i, its in enumerate(folds) if its == fold]
-    others = [questions[i] for i, its in enumerate(folds) if its != fold]
-    if not here or not any(question.positives for question in others):
+    here, others = [], []
+    for i, question in enumerate(questions):
+      if fold_of(question, cross_fit.folds) == fold:
+        here.append(i)
+      else:
+        others.append(question)
+    answered = sum(bool(question.positives) for question in others)
+    if not here or not answered:
       raise InputError(
-        f"fold {fold + 1} of {cross_fit.folds} leaves {len(here)} questions to score and "
-        f"{sum(bool(q.positives) for q in others)} with an answer to train on; give fewer folds"
+        f"fold {fold + 1} of {cross_fit.folds} leaves {len(here)} questions to score and {answered} "
+        "with an answer to train on; give fewer folds"
       )
     # Stopped and begun again on other questions or folds, it is another teacher.
     folder = working / f"fold-{fold}-{fingerprint(others)[:12]}"
@@ -231,23 +208,18 @@ def _cross_fitted(
       data={"train": str(folder / "train.jsonl")},
       overrides=cross_fit.overrides,
     )
-    for i, values in zip(here, _of_ranker(run.ranker(), [questions[i] for i in here]), strict=True):
-      scores[i] = values
-  return scores
+    found = _of_ranker(run.ranker(), [questions[i] for i in here])
+    scores.update(zip(here, found, strict=True))
+  return [scores[i] for i in range(len(questions))]
 
 
 def _lines(question: Question) -> str:
   """Return a question's labelled candidates as lines of a user's own file."""
-  rows = [
-    {
-      "question_id": question.id,
-      "question": question.text,
-      "candidate_id": candidate.id,
-      "candidate": candidate.text,
-      "label": candidate.label,
-      **{name: getattr(candidate, name) for name in ("previous", "next", "title")},
-    }
-    for candidate in question.candidates
-    if candidate.label != UNKNOWN
-  ]
-  return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+  lines = ""
+  for candidate in question.candidates:
+    if candidate.label != UNKNOWN:
+      row = {"question_id": question.id, "question": question.text, "candidate_id": candidate.id}
+      row |= {"candidate": candidate.text, "label": candidate.label}
+      row |= {name: getattr(candidate, name) for name in ("previous", "next", "title")}
+      lines += json.dumps(row, ensure_ascii=False) + "\n"
+  return lines

@@ -106,10 +106,10 @@ def test_files_of_scores_that_are_wrong_name_the_line(tmp_path):
 def test_ids_that_no_run_file_holds_are_refused_before_anything_is_scored(tmp_path, monkeypatch):
   monkeypatch.setattr(distil, "_scores_of", lambda *_: pytest.fail("scored"))
   for asked, what in (
-    (Question("a b", "who", (Candidate("c", "me"),)), "question_id is 'a b'"),
-    (Question("a", "who", (Candidate("c d", "me"),)), "candidate_id is 'c d'"),
+    (Question("a b", "who", (Candidate("c", "me"),)), "the id 'a b' cannot"),
+    (Question("a", "who", (Candidate("c d", "me"),)), "the id 'c d' cannot"),
   ):
-    with pytest.raises(InputError, match=f"pairs.jsonl: {what}; an id is not empty"):
+    with pytest.raises(InputError, match=f"pairs.jsonl: {what} be written .*an id is not empty"):
       distil.distil([asked], tmp_path / "out", ["x.trec"], source="pairs.jsonl")
   with pytest.raises(InputError, match="folds = 1"):
     distil.distil(QUESTIONS, tmp_path / "out", ["x.trec"], cross_fit=distil.CrossFit("a", 1, {}))
@@ -190,7 +190,7 @@ def test_what_a_run_or_its_first_stage_read_under_its_rules_is_seen(finished_run
     (folder / "results.json").write_text(json.dumps(results))
   assert distil._seen(str(tmp_path / "ruled"), loud) == 3
   assert distil._seen(str(tmp_path / "begun"), loud) == 3  # itself it took no step
-  with pytest.raises(InputError, match="gone, from which the teacher .*alone was begun"):
+  with pytest.raises(InputError, match="gone .the teacher .*alone, or what it was begun from"):
     distil._seen(str(tmp_path / "alone"), loud)
 
 
