@@ -8,11 +8,10 @@ one data set, whose texts are taken under the first run's rules; the held-out qu
 counted as training data.
 """
 
-import dataclasses
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,10 +30,10 @@ THRESHOLD = 0.95
 NEAREST = 16  # training texts that a text is compared with, of greatest cosine
 METRICS = ("map", "mrr")
 Embed = Callable[[Sequence[str]], np.ndarray]
+Near = Mapping[str, int]  # training text near to a text -> index into `KINDS`
 
 
-@dataclasses.dataclass(frozen=True)
-class NearDuplicates:
+class NearDuplicates(NamedTuple):
   """What a split shares with the training data.
 
   Attributes:
@@ -49,8 +48,8 @@ class NearDuplicates:
 
   texts: dict[str, int]
   counts: dict[str, dict[str, int]]
-  questions: frozenset[str]
-  right: frozenset[str]
+  questions: set[str]
+  right: set[str]
 
 
 def near_duplicates(
@@ -63,73 +62,77 @@ def near_duplicates(
     threshold: of the cosine.
 
   """
-  sentences = lambda questions: dict.fromkeys(c.text for q in questions for c in q.candidates)
-  asked = lambda questions: dict.fromkeys(q.text for q in questions)
-  near_questions = _matches(list(asked(test)), list(asked(train)), embed, threshold)
-  near_sentences = _matches(list(sentences(test)), list(sentences(train)), embed, threshold)
+  near_question = _matches(_asked(test), _asked(train), embed, threshold)
+  near_sentence = _matches(_sentences(test), _sentences(train), embed, threshold)
   answers = defaultdict(set)
   for question in train:
     answers[question.text].update(c.text for c in question.candidates)
-  kinds: dict[str, list[str]] = {
-    "questions": [_kind(near_questions[q.text]) for q in test],
-    "sentences": [_kind(neighbours) for neighbours in near_sentences.values()],
-    "right sentences": [
-      _kind(near_sentences[text])
-      for text in dict.fromkeys(q.candidates[i].text for q in test for i in q.positives)
-    ],
-    "pairs": [
-      _pair_kind(near_questions[q.text], near_sentences[c.text], answers)
-      for q in test
-      for c in q.candidates
-    ],
+  nearest: dict[str, list[int]] = {
+    "questions": [],
+    "sentences": [],
+    "right sentences": [],
+    "pairs": [],
   }
-  return NearDuplicates(
-    {row: len(its) for row, its in kinds.items()},
-    {
-      row: {kind: sum(k in KINDS[: n + 1] for k in its) for n, kind in enumerate(KINDS)}
-      for row, its in kinds.items()
-    },
-    frozenset(q.id for q in test if near_questions[q.text]),
-    frozenset(q.id for q in test if any(near_sentences[q.candidates[i].text] for i in q.positives)),
-  )
+  nearest["sentences"] = [_nearest(near) for near in near_sentence.values()]
+  asked_before, told_before, right = set(), set(), set()
+  for question in test:
+    near = near_question[question.text]
+    nearest["questions"].append(_nearest(near))
+    if near:
+      asked_before.add(question.id)
+    for candidate in question.candidates:
+      told = near_sentence[candidate.text]
+      nearest["pairs"].append(_nearest_pair(near, told, answers))
+      if candidate.label == 1:
+        right.add(candidate.text)
+        if told:
+          told_before.add(question.id)
+  nearest["right sentences"] = [_nearest(near_sentence[text]) for text in right]
+  counts: dict[str, dict[str, int]] = {}
+  for row, its in nearest.items():
+    counts[row] = {kind: sum(k <= n for k in its) for n, kind in enumerate(KINDS)}
+  texts = {row: len(its) for row, its in nearest.items()}
+  return NearDuplicates(texts, counts, asked_before, told_before)
+
+
+def _asked(questions: Sequence[Question]) -> list[str]:
+  return list(dict.fromkeys(question.text for question in questions))
+
+
+def _sentences(questions: Sequence[Question]) -> list[str]:
+  return list(dict.fromkeys(c.text for question in questions for c in question.candidates))
 
 
 def _matches(
   texts: Sequence[str], train: Sequence[str], embed: Embed, threshold: float
-) -> dict[str, dict[str, str]]:
-  """Return for each text {training text near to it: kind}, at most `NEAREST` by vectors."""
-  known, same = set(train), defaultdict(list)
+) -> dict[str, Near]:
+  """Return for each text the training texts near to it, at most `NEAREST` by vectors."""
+  same = defaultdict(list)
   for text in train:
     same[plain_form(text)].append(text)
-  matches: dict[str, dict[str, str]] = {}
+  matches: dict[str, dict[str, int]] = {}
   for text in texts:
-    matches[text] = dict.fromkeys(same.get(plain_form(text), ()), "normalised")
-    if text in known:
-      matches[text][text] = "exact"
+    matches[text] = {other: int(other != text) for other in same.get(plain_form(text), ())}
   if texts and train:
-    vectors = [
-      exact_search.prepared(embed(its), "cosine", side=side)
-      for its, side in ((texts, "query"), (train, "pool"))
-    ]
-    nearest = exact_search.Searcher(sharding.make_mesh(), k=NEAREST)(*vectors)
-    for n, i in np.argwhere(nearest.scores > threshold):
-      matches[texts[n]].setdefault(train[nearest.entries[n, i]], "vector")
+    asked = exact_search.prepared(embed(texts), "cosine", side="query")
+    pool = exact_search.prepared(embed(train), "cosine", side="pool")
+    found = exact_search.Searcher(sharding.make_mesh(), k=NEAREST)(asked, pool)
+    for n, i in np.argwhere(found.scores > threshold):
+      matches[texts[n]].setdefault(train[found.entries[n, i]], KINDS.index("vector"))
   return matches
 
 
-def _kind(near: dict[str, str]) -> str:
-  return min(near.values(), key=KINDS.index, default="")
+def _nearest(near: Near) -> int:
+  return min(near.values(), default=len(KINDS))
 
 
-def _pair_kind(question: dict[str, str], sentence: dict[str, str], answers: Any) -> str:
+def _nearest_pair(question: Near, sentence: Near, answers: Mapping[str, set[str]]) -> int:
   """Return the kind of the nearest training pair: that of the looser of its two texts."""
-  kinds = [
-    max(asked, its, key=KINDS.index)
-    for near, asked in question.items()
-    for text, its in sentence.items()
-    if text in answers[near]
-  ]
-  return min(kinds, key=KINDS.index, default="")
+  best = len(KINDS)
+  for asked, kind in question.items():
+    for text in sentence.keys() & answers[asked]:
+      best = min(best, max(kind, sentence[text]))
+  return best
 
 
 def embedder(source: str) -> Embed:
@@ -146,7 +149,6 @@ def embedder(source: str) -> Embed:
     raise InputError(
       f"--encoder={source}: {ranker.name} has no vectors of texts; give a bi-encoder"
     )
-
   return ranker.encode_document
 
 
@@ -165,44 +167,36 @@ def report(
   """
   runs = run_scores.load(folders, split=split)
   first = Run(folders[0])
-  section = first.config.data
-  dataset = load_dataset(section)
+  dataset = load_dataset(first.config.data)
   results.require_unchanged(folders[0], first.results, dataset)
   parts = split.split("+")
   require(dataset, ("train", *parts))
   test = [question for part in parts for question in dataset.splits[part]]
-  duplicates = near_duplicates(
-    test, dataset.splits["train"], embedder(encoder), threshold=threshold
-  )
+  train = dataset.splits["train"]
+  found = near_duplicates(test, train, embedder(encoder), threshold=threshold)
   without = {
-    "all questions": frozenset(),
-    "without near-duplicate questions": duplicates.questions,
-    "without near-duplicate questions or right sentences": duplicates.questions | duplicates.right,
+    "all questions": set(),
+    "without near-duplicate questions": found.questions,
+    "without near-duplicate questions or right sentences": found.questions | found.right,
   }
   rows = []
   for run in runs:
     for metric in METRICS:
       for title, left_out in without.items():
-        kept = np.array([name not in left_out for name in run.ids])
-        values = run.metric(metric)[:, kept]
-        rows.append(
-          {
-            "run": run.name,
-            "metric": run.title(metric),
-            "questions": title,
-            "count": int(kept.sum()),
-            "mean": float(values.mean()) if kept.any() else None,
-            "half_width": significance.half_width(values) if kept.any() else None,
-          }
-        )
+        values = run.metric(metric)[:, [name not in left_out for name in run.ids]]
+        row = {"run": run.name, "metric": run.title(metric), "questions": title}
+        row |= {"count": values.shape[1], "mean": None, "half_width": None}
+        if values.size:
+          row |= {"mean": float(values.mean()), "half_width": significance.half_width(values)}
+        rows.append(row)
   return {
-    "data": section.name,
+    "data": first.config.data.name,
     "split": split,
-    "train": len(dataset.splits["train"]),
+    "train": len(train),
     "encoder": encoder,
     "threshold": threshold,
-    "texts": duplicates.texts,
-    "counts": duplicates.counts,
+    "texts": found.texts,
+    "counts": found.counts,
     "metrics": rows,
   }
 
@@ -212,15 +206,15 @@ def text_of(content: dict[str, Any]) -> str:
   cells = [["", "all", *KINDS]]
   for row, its in content["counts"].items():
     cells.append([row, str(content["texts"][row]), *(str(its[kind]) for kind in KINDS)])
-  lines = [
+  heading = (
     f"{content['data']}: what {content['split']} shares with the {content['train']} training "
-    f"questions; `vector`: a cosine above {content['threshold']:g} by {content['encoder']}",
-    textwrap.indent(tables.render(cells), "  "),
-    "",
-  ]
+    f"questions; `vector`: a cosine above {content['threshold']:g} by {content['encoder']}"
+  )
+  shown = textwrap.indent(tables.render(cells), "  ")
   cells = [["", "", "questions", "", "± 95 %"]]
   for row in content["metrics"]:
-    figures = ("mean", "half_width")
-    shown = ["–" if row[key] is None else f"{row[key]:.4f}" for key in figures]
-    cells.append([f"{row['run']}, {row['metric']}", row["questions"], str(row["count"]), *shown])
-  return "\n".join([*lines, textwrap.indent(tables.render(cells, left=2), "  ")])
+    figures = []
+    for key in ("mean", "half_width"):
+      figures.append("–" if row[key] is None else f"{row[key]:.4f}")
+    cells.append([f"{row['run']}, {row['metric']}", row["questions"], str(row["count"]), *figures])
+  return "\n".join([heading, shown, "", textwrap.indent(tables.render(cells, left=2), "  ")])
