@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from as2jax.config import check
-from as2jax.data.batches.samplers import WHOLE_QUESTIONS
 from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.compiled import Measured
@@ -17,6 +16,10 @@ from as2jax.runtime import sharding
 from as2jax.training.describe import describe
 
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+ADVICE = (
+  "  try       --set encoder.remat=true, half of batch.rows or batch.examples with twice "
+  "batch.accumulate, half of batch.predict_rows, sharding.fsdp over several chips"
+)
 
 
 def measure(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]:
@@ -40,64 +43,34 @@ def measure(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]:
 
 def report(chip: Chip, step: Measured) -> str:
   """Return what one step takes of a chip, in lines."""
-  lines = [f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"]
+  head = f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"
   if step.program is None:
-    return f"{lines[0]}: DOES NOT FIT"
+    return f"{head}: DOES NOT FIT"
   sizes = ", ".join(f"{name} {size / GIB:.2f}" for name, size in step.memory.items())
-  exchanged = ", ".join(
-    f"{calls} × {kind}, {_short(size)}B in all"
-    for kind, (calls, size) in summary(step.program.collectives).items()
-  )
-  lines += [
+  exchanged = []
+  for kind, (calls, size) in summary(step.program.collectives).items():
+    exchanged.append(f"{calls} × {kind}, {_short(size)}B in all")
+  parts = step.seconds(chip)
+  milliseconds = ", ".join(f"{part} {1000 * seconds:.2f}" for part, seconds in parts.items())
+  lines = [
+    head,
     f"  memory    {sizes} GiB",
     f"  work      {_short(step.flops)}FLOP in matrix products, {_short(step.xla_bytes)}B read and "
     "written (XLA's count: a loop's body once)",
-    f"  between   {exchanged or 'no collectives'}",
+    f"  between   {', '.join(exchanged) or 'no collectives'}",
+    f"  time      at least {1000 * max(parts.values()):.2f} ms, an estimate from the chip's "
+    f"peaks: {milliseconds} ms",
   ]
-  parts = step.seconds(chip)
-  longest = max(parts, key=parts.get)
-  lines.append(
-    f"  time      at least {1000 * parts[longest]:.2f} ms, an estimate from the chip's "
-    "peaks: " + ", ".join(f"{k} {1000 * v:.2f}" for k, v in parts.items()) + " ms"
-  )
   if step.program.host_calls:
     lines.append(f"  host      takes part: {', '.join(sorted(set(step.program.host_calls)))}")
-  if unknown := [turns for turns in step.program.loops if turns is None]:
-    lines.append(f"  loops     {len(unknown)} whose end depends on data (counted as one turn)")
+  if unknown := step.program.loops.count(None):
+    lines.append(f"  loops     {unknown} whose end depends on data (counted as one turn)")
   return "\n".join(lines)
 
 
 def fits(chip: Chip, step: Measured) -> bool:
   """Tell whether a step compiled and its memory is within that of the chip."""
   return step.program is not None and step.needs <= chip.hbm
-
-
-def advice(config: Any, step: str, devices: int) -> list[str]:
-  """Return overrides that make a step need less of a chip, those that change least first."""
-  batch, encoder, overrides = config.batch, config.encoder, []
-  if step != "train":
-    if batch.predict_rows >= 2 * batch.shards:
-      half = batch.predict_rows // batch.shards // 2 * batch.shards
-      overrides.append(f"--set batch.predict_rows={half} (the same scores)")
-  else:
-    if "remat" in encoder and not encoder.remat:
-      overrides.append(
-        "--set encoder.remat=true (the same numbers; activations are computed again)"
-      )
-    rows = "rows" if batch.sampler in WHOLE_QUESTIONS else "examples"
-    each = batch[rows] // batch.shards
-    if each > 1:  # in as few equal parts as it divides into: others would be another step
-      cut = next(n for n in range(2, each + 1) if each % n == 0)
-      overrides.append(
-        f"--set batch.{rows}={each // cut * batch.shards} "
-        f"--set batch.accumulate={cut * batch.accumulate} (the same step in parts)"
-      )
-  if "dtype" in encoder and encoder.dtype == "float32":
-    overrides.append("--set encoder.dtype=bfloat16 (rounds; parameters stay float32)")
-  parts = min(devices // config.sharding.tensor, 4)
-  if config.sharding.fsdp == 1 and parts > 1 and "remat" in encoder:
-    overrides.append(f"--set sharding.fsdp={parts} (parameters and optimiser in parts)")
-  return overrides
 
 
 def _short(number: float) -> str:
@@ -117,14 +90,10 @@ def run(config: Any, topology: str) -> int:
     f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
     flush=True,
   )
-  fine = True
+  status = 0
   for step in steps:
     print(report(chip, step), flush=True)
     if not fits(chip, step):
-      fine = False
-      overrides = advice(config, step.name, chips.count(topology))
-      print(
-        "  try       "
-        + "\n            ".join(overrides or ["a chip with more memory, or a smaller model"])
-      )
-  return int(not fine)
+      status = 1
+      print(ADVICE)
+  return status

@@ -5,13 +5,12 @@ products (which XLA also uses for float32 ones at default precision), bandwidth 
 all links between chips together.
 """
 
-import dataclasses
 import importlib.util
 import math
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from as2jax.runtime.errors import InputError
 
@@ -21,14 +20,8 @@ LIBTPU = "0.0.41"  # the one that jax 0.10.1 asks for
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / ".libtpu"
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
-  """One chip.
-
-  Attributes:
-    hbm: bytes; peak: FLOP/s; bandwidth, links: bytes/s, of the HBM and between chips.
-
-  """
+class Chip(NamedTuple):
+  """One chip: bytes of HBM, peak in FLOP/s, bytes/s of the HBM and of the links between chips."""
 
   name: str
   hbm: float
@@ -59,9 +52,13 @@ _ENVIRONMENT = {
 def library() -> pathlib.Path | None:
   """Return the compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
   spec = importlib.util.find_spec("libtpu")
-  folders = [pathlib.Path(spec.origin).parent] if spec and spec.origin else []
-  places = [folder / "libtpu.so" for folder in (*folders, FOLDER / "libtpu")]
-  return next((place for place in places if place.exists()), None)
+  folders = [FOLDER / "libtpu"]
+  if spec and spec.origin:
+    folders.insert(0, pathlib.Path(spec.origin).parent)
+  for folder in folders:
+    if (folder / "libtpu.so").exists():
+      return folder / "libtpu.so"
+  return None
 
 
 def absent() -> str:
@@ -93,8 +90,7 @@ def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
 def devices(topology: str) -> tuple[Chip, list[Any]]:
   """Return what a device of a topology is, and compile-only devices in the topology's order.
 
-  A device is a chip. Of v4, whose two cores libtpu gives as devices of their own, it is a core:
-  half a chip, and is called so.
+  Of v4 a device is a core, half a chip, and is called so.
 
   Raises:
     InputError: libtpu is missing, or it does not know the topology.
@@ -120,11 +116,5 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
     ) from error
   cores = len(compile_devices) // math.prod(shape)
   if cores > 1:
-    figures = (chip.hbm, chip.peak, chip.bandwidth, chip.links)
-    chip = Chip(f"{chip.name} core", *(figure / cores for figure in figures))
+    chip = Chip(f"{chip.name} core", *(figure / cores for figure in chip[1:]))
   return chip, list(compile_devices)
-
-
-def count(topology: str) -> int:
-  """Return the number of chips of a topology."""
-  return math.prod(parse(topology)[1])

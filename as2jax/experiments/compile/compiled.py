@@ -1,10 +1,9 @@
 """Compile the steps of a described run for devices that need not exist; measure them."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,8 +19,7 @@ from as2jax.training.describe import Description
 from as2jax.training.step import make_train_step
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
   """One compiled step on one chip.
 
   Attributes:
@@ -86,31 +84,32 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
   o = config.optimizer
   optimizer = optimizers.from_config(o)
   rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
-  batcher = parts.train_batcher()
-  shard = parts.batch(batcher)
+  shard = parts.batch(parts.train_batcher())
   state = parts.state(shard, seeds, optimizer, mesh)
   variables = states.ranking_variables(state)
 
-  def of_shards(x, front, place):
-    shape = (*front, config.batch.shards, *x.shape[1:])
-    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=place)
+  def of_shards(batch, front, place):
+    """Return the shapes of the shards of a batch, from those of one."""
+
+    def placed(x):
+      shape = (*front, config.batch.shards, *x.shape[1:])
+      return jax.ShapeDtypeStruct(shape, x.dtype, sharding=place)
+
+    return jax.tree.map(placed, batch)
 
   def train():
-    batch = jax.tree.map(
-      lambda x: of_shards(x, (n, config.batch.accumulate), sharding.batch_sharding(mesh)), shard
-    )
-    each = lambda kind: jax.ShapeDtypeStruct((n,), kind, sharding=every)
+    batch = of_shards(shard, (n, config.batch.accumulate), sharding.batch_sharding(mesh))
     step = make_train_step(model, parts.loss, optimizer, rate, mesh=mesh, state=state, seeds=n)
-    return step.trace(state, batch, each(np.uint32), each(np.float32), each(np.bool_))
+    each = []
+    for kind in (np.uint32, np.float32, np.bool_):
+      each.append(jax.ShapeDtypeStruct((n,), kind, sharding=every))
+    return step.trace(state, batch, *each)
 
   layout = "sentences" if model.encodes else model.layout
   question = parts.predict_batcher(parts.dataset.splits["dev"], layout)
-  asked = jax.tree.map(
-    lambda x: of_shards(x, (1,), sharding.predict_sharding(mesh)), parts.batch(question)
-  )
-  predict_step = make_predict_step(
-    model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=n
-  )
+  asked = of_shards(parts.batch(question), (1,), sharding.predict_sharding(mesh))
+  method = "encode" if model.encodes else "__call__"
+  predict_step = make_predict_step(model, method, mesh=mesh, seeds=n)
 
   def compare():
     width = jax.eval_shape(predict_step, variables, asked).units.shape[-1]

@@ -7,20 +7,13 @@ counter is compared with: every `scan` of jax counts from 0 by 1.
 """
 
 import collections
-import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-COLLECTIVES = (
-  "all-reduce",
-  "all-gather",
-  "reduce-scatter",
-  "all-to-all",
-  "collective-permute",
-  "collective-broadcast",
-  "ragged-all-to-all",
-)
+COLLECTIVES = """all-reduce all-gather reduce-scatter all-to-all collective-permute
+  collective-broadcast ragged-all-to-all""".split()
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|\w+_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\b(?:branch|called)_computations=\{([^}]*)\}")
@@ -29,8 +22,7 @@ _COLLECTIVE = re.compile(rf" = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _LOOP = re.compile(r" while\(.*\bcondition=%?([\w.\-]+)")
 
 
-@dataclasses.dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
   """Calls of one collective: bytes of the array on one chip, chips a group, calls a step."""
 
   kind: str
@@ -77,9 +69,9 @@ class Program:
     for times, line in self._walk(entry, 1):
       if match := _COLLECTIVE.search(line):
         group = _group(line, chips)
-        size = _bytes(match[1], match[2], bool(match[3])) * (
-          group if match[2] == "reduce-scatter" else 1
-        )
+        size = _bytes(match[1], match[2], bool(match[3]))
+        if match[2] == "reduce-scatter":
+          size *= group
         self.collectives.append(Collective(match[2], size, group, times))
       self.host_calls += _host_calls(line)
 
