@@ -8,7 +8,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import traverse_util
@@ -28,8 +28,7 @@ MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SAMPLES = 10_000  # of the randomization test
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
   """One task.
 
   Attributes:
@@ -164,11 +163,10 @@ def run(
     )
   rule = "gold" if task.metric == "mrr" else "clean"
   places = list(map(str, folders.values()))
-  compared_runs = run_scores.load(places, split="test", question_filter=rule)
-  named = [
-    dataclasses.replace(scores, name=system)
-    for system, scores in zip(folders, compared_runs, strict=True)
-  ]
+  named = []
+  loaded = run_scores.load(places, split="test", question_filter=rule)
+  for system, scores in zip(folders, loaded, strict=True):
+    named.append(dataclasses.replace(scores, name=system))
   table = compare.as_text(compare.compare(named, [task.metric], samples=SAMPLES, seed=0))
   return f"{name}: {task.about}\n{table}"
 
@@ -178,12 +176,12 @@ def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, An
   task = TASKS[name]
   key, place = ENCODERS[task.encoder]
   common = {"data.name": f"controlled_{name}", **QUIET}
-  trained_jobs = {
-    system: (job, {**common, key: str(encoders / place), **task.settings, **its})
-    for system, (job, its) in task.systems.items()
-  }
-  lexical = {"evaluation.task": "retrieve", "select": "mrr"} if task.metric == "mrr" else {}
-  return {**trained_jobs, "bm25": ("wikiqa_baseline:bm25", {**common, **lexical})}
+  made = {}
+  for system, (job, its) in task.systems.items():
+    made[system] = (job, {**common, key: str(encoders / place), **task.settings, **its})
+  if task.metric == "mrr":
+    common |= {"evaluation.task": "retrieve", "select": "mrr"}
+  return {**made, "bm25": ("wikiqa_baseline:bm25", common)}
 
 
 def config(job: str, settings: Mapping[str, Any]) -> Any:
@@ -196,11 +194,10 @@ def write_encoders(folder: pathlib.Path) -> None:
   words = controlled.vocabulary()
   rng = np.random.default_rng(0)
   rows = rng.normal(size=(len(words), VECTOR)) / np.sqrt(VECTOR)
-  lines = (
-    f"{word} {' '.join(f'{x:.5f}' for x in row)}\n" for word, row in zip(words, rows, strict=True)
-  )
   folder.mkdir(parents=True, exist_ok=True)
-  write_whole(folder / ENCODERS["vectors"][1], "".join(lines))
+  with open(folder / ENCODERS["vectors"][1], "w") as file:
+    for word, row in zip(words, rows, strict=True):
+      file.write(f"{word} {' '.join(f'{x:.5f}' for x in row)}\n")
   for name, layers in (("mixing", 2), ("separate", 1)):
     if not (folder / name / "model.safetensors").exists():
       _write_bert(folder / name, words, layers, mixes=name == "mixing")
@@ -233,12 +230,13 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
   rng = np.random.default_rng(0)
   params = {}
   for path, spec in weights.shapes(encoder).items():
-    shape = spec.shape
-    value = rng.normal(0, WIDTH**-0.5, shape) if len(shape) > 1 else np.zeros(shape)
+    value = np.zeros(spec.shape)
+    if len(spec.shape) > 1:
+      value = rng.normal(0, WIDTH**-0.5, spec.shape)
     if path.endswith("/scale"):
-      value = np.ones(shape)
+      value = np.ones(spec.shape)
     elif path.endswith("/bias") or (not mixes and "/output/" in path):
-      value = np.zeros(shape)
+      value = np.zeros(spec.shape)
     params[path] = value.astype(np.float32)
   params["embeddings/position"] *= 1.0 if mixes else 0.0
   tensors = weights.to_tensors(traverse_util.unflatten_dict(params, sep="/"))

@@ -1,8 +1,8 @@
-"""Word vectors of one's own (`as2jax lab vectors`).
+"""Word vectors of one's own (`as2jax lab vectors`), for those who have no published ones.
 
-For those who have no published ones: word2vec's skip-gram with negative sampling (Mikolov et al.
-2013), trained by gensim on the training split of a dataset, or on a text file. Beside the vectors
-lies `FILE.json`, which says what they were trained on; results repeat it.
+word2vec's skip-gram with negative sampling (Mikolov et al. 2013), trained by gensim on the training split
+of a dataset, or on a text file. Beside the vectors lies `FILE.json`, which says what they were trained on;
+results repeat it.
 """
 
 import dataclasses
@@ -31,8 +31,7 @@ class Settings:
   """What vectors depend on, beside their text.
 
   Attributes:
-    dimension: numbers of a vector.
-    epochs: passes over the text.
+    dimension: numbers of a vector; epochs: passes over the text.
     min_count: a word that occurs less often gets no vector.
     seed: of initial vectors, noise and windows.
     lower, treebank: how text becomes words (`word_tokenizer.build`); the run that uses the vectors
@@ -76,14 +75,17 @@ class TextFile:
 
 def training_texts(questions: Iterable[Question]) -> list[str]:
   """Return the distinct texts of questions and candidates, in order of first appearance."""
-  texts = (text for q in questions for text in (q.text, *(c.text for c in q.candidates)))
-  return list(dict.fromkeys(texts))
+  texts: dict[str, None] = {}
+  for question in questions:
+    texts[question.text] = None
+    texts |= dict.fromkeys(candidate.text for candidate in question.candidates)
+  return list(texts)
 
 
 def train(
   texts: Iterable[str], output: epath.PathLike, settings: Settings, source: dict[str, Any]
 ) -> dict[str, Any]:
-  """Train vectors and write them, whole or not at all, and then their description.
+  """Train vectors and write them, whole or not at all, and then their description, which is returned.
 
   One thread, so that equal text and settings give equal vectors on one machine. Frequent words are
   sampled down and the rate falls as gensim does by default (1e-3; 0.025 to 0.0001).
@@ -92,9 +94,6 @@ def train(
     texts: iterated once for the vocabulary and once an epoch.
     source: what the description says of the texts, such as dataset and fingerprint.
 
-  Returns:
-    The description.
-
   Raises:
     InputError: no word is frequent enough, or `output` cannot be written.
 
@@ -102,7 +101,13 @@ def train(
   import gensim
   from gensim.models import Word2Vec
 
-  _check_folder(epath.Path(output))
+  output = epath.Path(output)
+  try:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if output.is_dir():
+      raise IsADirectoryError(f"{output} is a directory")
+  except OSError as error:  # before anything is trained
+    raise InputError(f"{output} cannot be written ({error}); give the path of a file") from error
   corpus = Corpus(texts, settings)
   model = Word2Vec(
     sg=1, hs=0, workers=1, vector_size=settings.dimension, window=WINDOW,
@@ -114,34 +119,23 @@ def train(
       f"of {corpus.words} words in {corpus.sentences} texts none occurs "
       f"{settings.min_count} times: give more text, or a smaller --min-count"
     )
-  sentences, words = corpus.sentences, corpus.words
   model.train(corpus, total_examples=model.corpus_count, epochs=settings.epochs)
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
   word_vectors.write(output, model.wv.index_to_key, model.wv.vectors)
   description = {
     **source,
-    "sentences": sentences,
-    "words": words,
+    "sentences": corpus.sentences,
+    "words": corpus.words,
     "vocabulary": len(model.wv),
     "method": f"word2vec skip-gram, gensim {gensim.__version__}",
     "window": WINDOW,
     "negative": NEGATIVE,
     **dataclasses.asdict(settings),
-    "bytes": epath.Path(output).stat().length,
+    "bytes": output.stat().length,
   }
   write_whole(described, json.dumps(description, indent=2) + "\n")
   return description
-
-
-def _check_folder(output: epath.Path) -> None:
-  """Raise InputError where vectors cannot be written, before they are trained."""
-  if output.is_dir():
-    raise InputError(f"{output} is a directory; give the path of a file")
-  try:
-    output.parent.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise InputError(f"{output} cannot be written: {error.strerror or error}") from error
 
 
 def source(data: str, config: str, text: str) -> tuple[Iterable[str], dict[str, Any]]:
