@@ -26,13 +26,12 @@ class TripletOutput:
 
 
 class Triplet(BiEncoder):
-  """ASBERT's triplet network (section 3.2): three copies of LM-P1 with shared weights.
-
-  Expects the layout `triplets`: (question, positive, negative).
+  """Is ASBERT's triplet network (section 3.2): three copies of LM-P1 with shared weights.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_triplet").loss.margin
   5.0
+
   """
 
   layout: ClassVar[Layout] = "triplets"
@@ -58,9 +57,7 @@ class SiameseOutput:
 
 
 class Siamese(BiEncoder):
-  """ASBERT's siamese network (section 3.1): P2 combines u and v, one linear layer gives ŷ.
-
-  Expects the layout `pairs`: (question, candidate).
+  """Is ASBERT's siamese network (section 3.1): P2 combines u and v, one linear layer gives ŷ.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_siamese").model.combine

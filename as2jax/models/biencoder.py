@@ -28,7 +28,7 @@ class BiEncoderOutput:
 
 
 class BiEncoder(System):
-  """A language model and a pooling P1: sentence → vector (ASBERT figure 1).
+  """Encodes a sentence by a language model and a pooling P1 (ASBERT figure 1).
 
   >>> from as2jax.config import jobs
   >>> jobs.load("recommended:fast,minilm").model.to_dict()
@@ -37,8 +37,7 @@ class BiEncoder(System):
   Attributes:
     encoder: LM, behind the encoder contract.
     pooling: `mean` (special tokens in, padding out), `max`, `cls`, `cls_last` or `attention`.
-    score: what ranks at evaluation: `euclidean` (−‖u−v‖) or `cosine`; the others are reported
-      beside it.
+    score: what ranks at evaluation: `euclidean` (−‖u−v‖) or `cosine`, reported beside it.
 
   """
 
@@ -54,14 +53,12 @@ class BiEncoder(System):
       self.attention_pooling = AttentionPooling()
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
-    """The vector of each unit, float32."""
     hidden = self.encoder(batch.tokens, train=train)
     if self.pooling == "attention":
       return Embeddings(self.attention_pooling(hidden, batch.tokens, batch.units))
     return Embeddings(pool(hidden, batch.tokens, batch.units, self.pooling))
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    """Scores (higher is better) of questions `[p, d]` with candidates `[p, d]`, by name."""
     del train
     return self.distances(*pair)
 
@@ -72,35 +69,32 @@ class BiEncoder(System):
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
-    """A sentence transformer; None for a subclass that encodes in another way."""
+    """Return a sentence transformer; None for a subclass that encodes in another way."""
     if type(self).encode is not BiEncoder.encode:
       return None
     return PublishedForm("sentence_transformer", self._published_score(), pooling=(self.pooling,))
 
   @nn.nowrap
   def _published_score(self) -> str:
-    """The score that ranks, where it needs nothing but the vectors."""
+    """Return the score that ranks, where it needs nothing but the vectors."""
     return self.score if self.score in DISTANCES else DISTANCES[0]
 
   def __call__(self, batch: Batch, *, train: bool) -> BiEncoderOutput:
-    """For losses of the vectors or of the ranking score; untrained, MEAN-BERT and CLS-BERT."""
     return self.output_of(self.encode(batch, train=train).units, batch, train=train)
 
   @property
   def scores_by_vectors(self) -> bool:
-    """Yes, but for a subclass that gives its loss something else."""
     return type(self).__call__ is BiEncoder.__call__
 
   def output_of(
     self, units: Float[Array, "s u d"], batch: Batch, *, train: bool
   ) -> BiEncoderOutput:
-    """The vectors, and the score of each example."""
     ends = (take(units, batch.examples.members[..., k]) for k in (0, -1))
     return BiEncoderOutput(units, self.compare(tuple(ends), train=train)[self.ranking_score])
 
 
 class SentenceBert(BiEncoder):
-  """A language model, poolings, dense layers and a normalisation: sentence → vector.
+  """Encodes a sentence by a language model, poolings, dense layers and a normalisation.
 
   `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
   float32, and products with the dense layers have the highest precision.
@@ -139,7 +133,6 @@ class SentenceBert(BiEncoder):
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
-    """The sentence-transformers folder that it was; None for a subclass that encodes otherwise."""
     if type(self).encode is not SentenceBert.encode:
       return None
     return PublishedForm(
@@ -152,7 +145,6 @@ class SentenceBert(BiEncoder):
     )
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
-    """The vector of each unit, float32, zero for unused slots."""
     hidden = self.encoder(batch.tokens, train=train)
     x = jnp.concatenate(
       [pool(hidden, batch.tokens, batch.units, mode) for mode in self.pooling], axis=-1

@@ -44,18 +44,19 @@ RANKER_HEADS = ("none", "linear", "pooled")
 
 @struct.dataclass
 class CassieOutput:
-  """Logits of p by scored node (the candidate, or in `joint` all K) and scores that rank by p.
+  """Holds logits of p by scored node (the candidate, or in `joint` all K) and scores that rank by
+  p.
 
   Attributes:
     scores: `[s e]`, in `joint` `[s e k]`; an absent node's has no meaning.
     node_logits: `[s e n]`, n = 1 or K.
     pair_logits: of U([h_i; h_j]), in the order (i, j).
-    nodes: whether a node takes part: it has words, or stands for a missing sentence.
-    sentences: whether a node has words.
+    nodes, sentences: whether a node takes part (it has words, or stands for a missing sentence);
+      whether it has words.
     node_cosines: before the graph and after each of its layers, see `node_cosine`.
     relevant_words: number of words in a sentence's relevant context.
-    self_aligned: of the question's words that a sentence holds, too, (those whose greatest π is that
-      of the word itself, all).
+    self_aligned: of the question's words that a sentence holds, too, (those whose greatest π is
+      that of the word itself, all).
 
   """
 
@@ -71,8 +72,7 @@ class CassieOutput:
 
 @struct.dataclass
 class CassieAlignment:
-  """What a picture of the model's view needs: see `Cassie.align`.
-
+  """Holds what a picture of the model's view needs: see `Cassie.align`.
   `units` belongs to the batch's units; an example's unit is `examples.members[..., 0]`.
   """
 
@@ -82,15 +82,14 @@ class CassieAlignment:
 
 
 class Cassie(System):
-  """[q; c; previous; next] → LM → transport to each sentence → graph → p (CASSIE section 3).
+  """Aligns [q; c; previous; next] → LM → transport to each sentence → graph → p (CASSIE section 3).
 
   Words of the question and of each sentence are aligned by transport; the mean of a sentence's
   relevant context is its node, the transport cost enters the weights of edges, and after the graph
   convolutions the candidate's node gives p. The template `pair` is the ablation without context (a
   graph of one node); `joint` reads the top K candidates in one sequence [q; c₁ … c_K] and gives
-  each a p (paper section 4.2). Reads `Batch.words`. The paper's text once calls the edges' weight a
-  sigmoid; its equation, a softmax, is followed. A node that is absent (no words) sends nothing; its
-  own h is ReLU(b), so that its score is a constant.
+  each a p (paper section 4.2). A node that is absent (no words) sends nothing; its own h is
+  ReLU(b), so that its score is a constant.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_cassie:joint").model.template
@@ -98,26 +97,24 @@ class Cassie(System):
 
   Attributes:
     encoder: LM, behind the encoder contract.
-    token: whose vector stands for a unit, `cls` (first token) or `cls_last` (XLNet); the encoder's
-      own where the config names none.
+    token: whose vector stands for a unit, `cls` (first token) or `cls_last` (XLNet).
     template: `context`, `pair` or `joint`.
-    segments: embeddings by role, added to the LM's input embeddings before their norm:
-      `four` (question, candidate, previous, next), `three` (one for both context sentences) or
-      `none`. `pair` and `joint` have two, question and candidate, with either; `joint` has one for
-      each rank of the ranker before it with `ranks`.
+    segments: embeddings by role, added to the LM's input embeddings before their norm: `four`
+      (question, candidate, previous, next), `three` (one for both context sentences) or `none`.
+      `pair` and `joint` have two, question and candidate, with either; `joint` has one for each
+      rank of the ranker before it with `ranks`.
     segments_start: of these embeddings: `normal`, N(0, 0.02), or `zero`.
     alignment, marginals, stop_words, epsilon, epsilon_relative, iterations, transport_gradient,
       question_words, sentence_words, relevance: see `as2jax.layers.alignment.Aligner`.
     graph_layers: L; 0 is the ablation without GCN (p from r_1).
     self_term, edges: see `as2jax.layers.graph_conv.GraphConvolution` and `EdgeWeights`.
     head_reads: what the head reads of a scored node, one or more of `h` (the node after the graph,
-      the paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the vector of the
-      unit's `token`).
+      the paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the vector of
+      the unit's `token`).
     ranker_head: whether the logit of a cross-encoder's head on the unit's `token` is added to that
-      of the candidate's node (`linear`, or `pooled` behind a tanh layer), which then begins as 0. With
-      `warm_start.scope` = `matching` it is a transferred ranker's, whose scores of the same units (with
-      `context`, those with context) are CASSIE's before the first step. Not in the paper, and not with
-      `joint`.
+      of the candidate's node (`linear`, or `pooled` behind a tanh layer), which then begins as 0.
+      With `warm_start.scope` = `matching` it is a transferred ranker's, whose scores are CASSIE's
+      before the first step. Not in the paper, and not with `joint`.
     hidden: width of the hidden layer of every FFN.
     padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
       padding sentence), or none.
@@ -158,7 +155,6 @@ class Cassie(System):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
-    """Document frequencies and stop words of all words; in `joint` another ranker's order, too."""
     stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
     ranking = (FirstStageRanking(),) if self.layout == "joint" else ()
     return (DocumentFrequency(), stop_words, *ranking)
@@ -185,7 +181,6 @@ class Cassie(System):
 
   @nn.nowrap
   def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
-    """With a ranker's head, the node's logit begins as 0."""
     if self.ranker_head == "none":
       return params
     zero = {path: 0 * params[path] for path in params if path.startswith("head/output/")}
@@ -195,18 +190,17 @@ class Cassie(System):
     return self._score(batch, *self._align(batch, train=train))[0]
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    """The encoder's vector of each token, which has read the embeddings by role."""
     offset = None if self.segments == "none" else self.segment_embeddings(batch.tokens)
     return self.encoder(batch.tokens, input_offset=offset, train=train)
 
   def align(self, batch: Batch) -> CassieAlignment:
-    """Plans, costs, relevant context and edge weights of a batch, without dropout."""
+    """Return plans, costs, relevant context and edge weights of a batch, without dropout."""
     aligned, whole = self._align(batch, train=False)
     output, edges = self._score(batch, aligned, whole)
     return CassieAlignment(aligned, edges, output.scores)
 
   def _align(self, batch: Batch, *, train: bool) -> tuple[Alignment, Float[Array, "s u d"]]:
-    """The alignment of each unit, and the vector of its `token`."""
+    """Return the alignment of each unit, and the vector of its `token`."""
     if batch.words is None or not batch.words.unit.shape[-1]:
       raise InputError(
         "CASSIE aligns words, and this batch has none: cut it with word spans (`Batcher.words`)"
@@ -217,7 +211,7 @@ class Cassie(System):
     return self.aligner(hidden, batch.units, batch.words, sentences), whole
 
   def _score(self, batch: Batch, aligned: Alignment, whole: Array) -> tuple[CassieOutput, Array]:
-    """The output, and α `[s e k k]`."""
+    """Return the output, and α `[s e k k]`."""
     examples, k = batch.examples, batch.examples.labels.shape[-1]
     real = (examples.mask > 0)[..., None]
     of = lambda x: jax.vmap(lambda v, i: v[i])(x, examples.members[..., 0])
@@ -264,13 +258,12 @@ class Cassie(System):
 
 
 class RankerHead(nn.Module):
-  """The logit of a cross-encoder's two-way head, log P(1) − log P(0), behind a tanh layer if `pooled`."""
+  """Gives a cross-encoder's log P(1) − log P(0) of each vector, behind a tanh layer if `pooled`."""
 
   pooled: bool
 
   @nn.compact
   def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-    """Returns one number for each vector."""
     if self.pooled:
       x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler", precision=lax.Precision.HIGHEST)(x))
     start = nn.initializers.normal(0.02)
@@ -280,8 +273,8 @@ class RankerHead(nn.Module):
 
 
 def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -> Array:
-  """Mean cosine of the pairs of different nodes that are present, `[s e]`; 0 where there is none.
-
+  """Return the mean cosine of the pairs of different nodes that are present, `[s e]`; 0 where there
+  is none.
   Near 1, the graph has made all sentences one, and its head cannot tell them apart.
   """
   nodes = lax.stop_gradient(nodes.astype(jnp.float32))
@@ -295,7 +288,7 @@ def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -
 
 
 def _self_aligned(words: Words, aligned: Alignment) -> Int[Array, "s u k 2"]:
-  """See `CassieOutput.self_aligned`; words are the same where their lower-cased forms are."""
+  """Return `CassieOutput.self_aligned`; words are the same where their lower-cased forms are."""
   form = lambda number: jax.vmap(lambda f, i: f[jnp.maximum(i, 0)])(words.form, number)
   asked, there = form(aligned.question)[:, :, None, :, None], form(aligned.sentence)[..., None, :]
   real = (aligned.question >= 0)[:, :, None, :, None] & (aligned.sentence >= 0)[..., None, :]
@@ -319,15 +312,10 @@ def _width(encoder: Any) -> int:
 def judged_pairs(
   labels: Array, sentences: Array, *, self_pairs: bool
 ) -> tuple[Float[Array, "s e k k"], Float[Array, "s e k k"]]:
-  """I₊ and I₋ of CASSIE eq. 3 as masks over (i, j).
-
-  I₊: both are answers; I₋: i is an answer and j is not (ordered, as printed). Sentences that are
-  not judged or not there are in neither.
-
-  Args:
-    labels: `[s e k]`, −1 where not judged; sentences: `[s e k]`, whether a node has words.
-    self_pairs: whether I₊ holds (i, i), as printed.
-
+  """Return I₊ and I₋ of CASSIE eq. 3 as masks over (i, j).
+  I₊: both are answers; I₋: i is an answer and j is not (ordered, as printed). `labels` are −1 where
+  not judged; `sentences` tells whether a node has words; neither set has others. `self_pairs`:
+  whether I₊ holds (i, i), as printed.
   """
   answer = sentences & (labels == 1)
   other = sentences & (labels == 0)
@@ -340,17 +328,12 @@ def judged_pairs(
 
 @dataclasses.dataclass(frozen=True)
 class CassieLoss(Loss):
-  """L_AS2 + γ L_MI (CASSIE eq. 3 and 4).
+  """Takes L_AS2 + γ L_MI (CASSIE eq. 3 and 4).
 
-  L_AS2 is the cross entropy of p, summed over the scored nodes that are judged; L_MI =
-  −Σ_{I₊} log U(h_i, h_j) − Σ_{I₋} log(1 − U(h_i, h_j)) (`judged_pairs`). Both are means over the
-  examples of a batch. Logged beside them: pairs of either kind, sentences without a label, and
-  nodes that are masked.
-
-  Attributes:
-    gamma: γ; 0 is the ablation without MI (the term is logged still).
-    mi_self_pairs: whether I₊ holds (i, i), as printed.
-
+  L_AS2 is the cross entropy of p, summed over the scored nodes that are judged; L_MI = −Σ_{I₊} log
+  U(h_i, h_j) − Σ_{I₋} log(1 − U(h_i, h_j)) (`judged_pairs`). Both are means over the examples of a
+  batch. Pairs, sentences without a label and masked nodes are counted in the log. `gamma` is γ, 0
+  the ablation without MI; `mi_self_pairs` whether I₊ holds (i, i), as printed.
   """
 
   gamma: float
@@ -383,16 +366,14 @@ class CassieLoss(Loss):
     }
 
   def _watched(self, output: CassieOutput, mask: Array) -> dict[str, Term]:
-    """Whether words align with themselves, and whether the graph averages its nodes away."""
+    """Tell whether words align with themselves, and whether the graph averages its nodes away."""
     real = output.sentences.astype(jnp.float32)
     shared = output.self_aligned[..., 1].astype(jnp.float32)
     hit = output.self_aligned[..., 0] / jnp.maximum(shared, 1.0)
     several = mask * (output.nodes.sum(-1) > 1)
-    layers = range(output.node_cosines.shape[-1])
-    cosines = {
-      f"node_cosine_{n}": Term(output.node_cosines[..., n], several, "mean", 0.0) for n in layers
-    }
-    return cosines | {
-      "self_alignment": Term(hit, shared * real, "mean", 0.0),
-      "relevant_words": Term(output.relevant_words.astype(jnp.float32), real, "mean", 0.0),
-    }
+    terms = {}
+    for n in range(output.node_cosines.shape[-1]):
+      terms[f"node_cosine_{n}"] = Term(output.node_cosines[..., n], several, "mean", 0.0)
+    terms["self_alignment"] = Term(hit, shared * real, "mean", 0.0)
+    words = output.relevant_words.astype(jnp.float32)
+    return terms | {"relevant_words": Term(words, real, "mean", 0.0)}

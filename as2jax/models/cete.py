@@ -31,8 +31,7 @@ class FeatureOutput:
 
 
 def sinusoids(position: Int[Array, "*n"], width: int) -> Float[Array, "*n d"]:
-  """Positional encodings (Vaswani et al. 2017, section 3.5), float32.
-
+  """Return positional encodings (Vaswani et al. 2017, section 3.5), float32.
   PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)), d = `width`.
   """
   pairs = jnp.arange(0, width, 2, dtype=jnp.float32)
@@ -43,7 +42,7 @@ def sinusoids(position: Int[Array, "*n"], width: int) -> Float[Array, "*n d"]:
 
 
 class PreNormLayer(nn.Module):
-  """x + attention(norm(x)), then x + feed_forward(norm(x)), dropout on what is added."""
+  """Adds attention(norm(x)), then feed_forward(norm(x)), to x, with dropout on what is added."""
 
   num_heads: int
   dropout: float
@@ -66,11 +65,11 @@ class PreNormLayer(nn.Module):
 
 
 class FeatureBased(System):
-  """Word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
+  """Takes word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
 
   One encoder for both sentences; its width and that of its inner layer are the features'. Reads
-  `FrozenVectors`, `[s r l d]`: the encoder that makes them is no part of this model. Vectors of several layers, `[s r l layers d]`, are mixed by learned weights first
-  (ELMo). The paper does not say where the norms stand.
+  `FrozenVectors`, `[s r l d]`: the encoder that makes them is no part of this model. Vectors of
+  several layers, `[s r l layers d]`, are mixed by learned weights first (ELMo).
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_cete:glove").model.num_heads
@@ -80,8 +79,8 @@ class FeatureBased(System):
     encoder_layers: 1; 0 is the ablation of figure 4: the mean of the vectors, without positions.
     num_heads: 8, of the new encoder; must divide the width (GloVe's 300: 6).
     dropout: on the sum of vectors and positions, on what each sublayer adds, on the attention.
-    positions: `sinusoids`, added to the vectors (section 3.1, and the authors' code for GloVe alone),
-      or `none`, for contextual vectors, which hold their position already.
+    positions: `sinusoids`, added to the vectors (section 3.1, and the authors' code for GloVe
+      alone), or `none`, for contextual vectors, which hold their position already.
     feature_scale: what the vectors are multiplied by before the positions (of mean square 1/2) are
       added; 1 is the paper's sum (Vaswani et al. 2017, section 3.4, have √d).
     norm: `pre` (each sublayer's input and the last output are normalised) or `post`.
@@ -102,12 +101,10 @@ class FeatureBased(System):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
-    """The frozen vectors, kept as `storage`."""
     return (FrozenVectors(self.storage),)
 
   @nn.compact
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    """The vector of each word in its sentence, as the new encoder leaves it, float32."""
     tokens = batch.tokens
     x = batch.inputs[FrozenVectors.name].astype(jnp.float32)
     if x.ndim == 5:
@@ -115,7 +112,11 @@ class FeatureBased(System):
     if not self.encoder_layers:
       return x
     s, r, l, width = x.shape
-    self._check(width)
+    if width % self.num_heads:
+      raise InputError(
+        f"model.num_heads = {self.num_heads} does not divide the width of the vectors, {width}; give a "
+        "number that does"
+      )
     rows = lambda array: array.reshape(s * r, *array.shape[2:])
     x = self.feature_scale * rows(x)
     if self.positions == "sinusoids":
@@ -129,13 +130,11 @@ class FeatureBased(System):
     return x.reshape(s, r, l, width)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
-    """The mean of each unit's word vectors."""
     return Embeddings(
       pool(self.token_vectors(batch, train=train), batch.tokens, batch.units, "mean")
     )
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    """Cosine (higher is better) of questions `[p, d]` with candidates `[p, d]`."""
     del train
     return {"cosine": cosine(*pair)}
 
@@ -159,10 +158,3 @@ class FeatureBased(System):
       "plain",
       name=name,
     )
-
-  def _check(self, width: int) -> None:
-    if width % self.num_heads:
-      raise InputError(
-        f"model.num_heads = {self.num_heads} does not divide the width of the "
-        f"vectors, {width}; give a number that does"
-      )

@@ -37,7 +37,7 @@ STARTS = ("apart", "equal")
 
 @struct.dataclass
 class Text:
-  """The words of one side of each example, cut to a fixed length: `ids` [s, e, l], `length` [s, e]."""
+  """The words of one side of each example, cut to a fixed length."""
 
   ids: Int[Array, "s e l"]
   length: Int[Array, "s e"]
@@ -51,12 +51,9 @@ class Text:
 def gather_text(
   tokens: Tokens, units: Units, members: Int[Array, "s e"], mask: Array, size: int
 ) -> Text:
-  """The words of the units that examples point to, from wherever in a row each lies.
-
-  Args:
-    members: units, local to their shard; mask: 0 for an example that is padding.
-    size: words beyond so many are cut off.
-
+  """Return the words of the units that examples point to, from wherever in a row each lies.
+  `members` are units, local to their shard; `mask` is 0 for an example that is padding; words
+  beyond `size` are cut off.
   """
   of = lambda values: jnp.take_along_axis(values, members, axis=1)
   length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
@@ -69,18 +66,18 @@ def gather_text(
 
 
 def as_tokens(ids: Int[Array, "s e l"]) -> Tokens:
-  """Words as the encoder wants them; word vectors depend on nothing else."""
+  """Return words as the encoder wants them; word vectors depend on nothing else."""
   none = jnp.zeros_like(ids)
   return Tokens(ids=ids, segment=none + 1, position=none, type=none, role=none)
 
 
 @struct.dataclass
 class Side:
-  """What the loss sees of one side (question or answer) of each example.
+  """Holds what the loss sees of one side (question or answer) of each example.
 
   Attributes:
-    latent: z, a sample in training, else μ. mean, log_variance: of q(z | text); the latter None
-      in Dual-GRUs.
+    latent: z, a sample in training, else μ.
+    mean, log_variance: of q(z | text); the latter None in Dual-GRUs.
     matched: the vector that is compared with the other side's.
     redundancy: ‖AAᵀ − I‖² of the attention.
     log_likelihood: of the side's own text under its decoder, summed over words; None without one.
@@ -99,8 +96,7 @@ class Side:
 
 @struct.dataclass
 class CrossVAEOutput:
-  """Both sides, and the matching function σ(scale·cos + bias).
-
+  """Holds both sides, and the matching function σ(scale·cos + bias).
   `draw` has a random number for each question with each answer of the batch, from which a loss
   draws negatives; `scores` are the cosines of μ.
   """
@@ -114,9 +110,9 @@ class CrossVAEOutput:
 
 
 class LatentEncoder(nn.Module):
-  """q(z | text): GRU in both directions → structured self-attention → μ, log σ² (section 3.2).
-
-  Attributes: see `CrossVAE`; `variational` is whether there is a variance.
+  """Gives q(z | text): GRU in both directions → structured self-attention → μ, log σ² (section
+  3.2).
+  Fields as of `CrossVAE`; `variational` is whether there is a variance.
   """
 
   hidden_size: int
@@ -132,7 +128,7 @@ class LatentEncoder(nn.Module):
   def __call__(
     self, words: Float[Array, "n l d"], length: Int[Array, "n"]
   ) -> tuple[Array, Array | None, Array]:
-    """(μ [n, z], log σ² [n, z] or None, redundancy [n]); those of no text are no use."""
+    """Return (μ [n, z], log σ² [n, z] or None, redundancy [n]); those of no text are no use."""
     n, size, _ = words.shape
     position = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (n, size))
     real = position < length[:, None]
@@ -154,11 +150,12 @@ class LatentEncoder(nn.Module):
 
 
 class CrossVAE(System):
-  """E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1, figure 1).
+  """Has encoders E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1,
+  figure 1).
 
   In training both texts of each example are gathered from the rows of the batch, so each encoder
-  reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`); a batch of one role alone runs one encoder, a
-  mixed one runs both on all units.
+  reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`); a batch of
+  one role alone runs one encoder, a mixed one runs both on all units.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("squad_dual_vae:small").model.crossing
@@ -169,15 +166,16 @@ class CrossVAE(System):
     crossing: who generates what: `cross` (q from z_a, a from z_q), `dual` (each side itself), or
       `none` (no decoder, no variance: z = μ).
     decoder: `gru`, or `mlp`, a bag of words.
-    hidden_size: of the encoders' GRUs, a direction; decoder_size: of the decoders.
+    hidden_size, decoder_size: of the encoders' GRUs, a direction; of the decoders.
     hops, attention_size: r and d_a of the self-attention.
     latent_size: of z.
     question_length, answer_length: words (marks included) that a side is cut to.
     word_dropout: part of the words read by a decoder that become the unknown word.
     tied: whether the decoders' softmax has the word vectors as its kernel.
     match_on: what is compared in training: the `sample` (eq. 3) or the `mean`.
-    answer_start: whether the answers' encoder starts with random weights of its own (`apart`) or with
-      those of the questions' (`equal`), by which texts that share words match before any training.
+    answer_start: whether the answers' encoder starts with random weights of its own (`apart`) or
+      with those of the questions' (`equal`), by which texts that share words match before any
+      training.
     log_variance_start: log σ² of q at the start (its layer's bias).
     match_scale, match_bias: s and b of σ(s·cos + b), as they start.
     softmax_chunk: words of a shard whose logits are in memory at once; 0 for all.
@@ -218,20 +216,17 @@ class CrossVAE(System):
 
   def setup(self):
     for side in SIDES:
-      setattr(
-        self,
-        f"{side}_encoder",
-        LatentEncoder(
-          self.hidden_size,
-          self.hops,
-          self.attention_size,
-          self.latent_size,
-          bool(self._sources),
-          self.log_variance_start,
-          self.unroll,
-          self.precision,
-        ),
+      encoder = LatentEncoder(
+        self.hidden_size,
+        self.hops,
+        self.attention_size,
+        self.latent_size,
+        bool(self._sources),
+        self.log_variance_start,
+        self.unroll,
+        self.precision,
       )
+      setattr(self, f"{side}_encoder", encoder)
     for side in self._sources:
       decoder = BagDecoder(self.decoder_size, self.tied, self.precision)
       if self.decoder == "gru":
@@ -248,17 +243,16 @@ class CrossVAE(System):
 
   @nn.nowrap
   def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
-    """With `answer_start` = `equal`, both encoders have the questions' weights."""
     if self.answer_start == "apart":
       return params
-    question, answer = (f"{side}_encoder/" for side in SIDES)
-    return {
-      path: params[path.replace(answer, question, 1)] if path.startswith(answer) else value
-      for path, value in params.items()
-    }
+    equal = dict(params)
+    for path in params:
+      if path.startswith("answer_encoder/"):
+        equal[path] = params[path.replace("answer", "question", 1)]
+    return equal
 
   def __call__(self, batch: Batch, *, train: bool) -> CrossVAEOutput:
-    """Both sides of each example (`pairs`)."""
+    """Return both sides of each example (`pairs`)."""
     examples = batch.examples
     texts, encoded, latents = {}, {}, {}
     for k, side in enumerate(SIDES):
@@ -287,11 +281,10 @@ class CrossVAE(System):
     return CrossVAEOutput(**sides, scale=self.scale, bias=self.bias, draw=draw, scores=scores)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
-    """μ of each unit by the encoder of its role, float32."""
+    """Return μ of each unit by the encoder of its role, float32."""
     units = batch.units
-    members = jnp.broadcast_to(
-      jnp.arange(units.length.shape[1], dtype=jnp.int32), units.length.shape
-    )
+    slots = jnp.arange(units.length.shape[1], dtype=jnp.int32)
+    members = jnp.broadcast_to(slots, units.length.shape)
     first = jnp.where(units.length > 0, units.row * batch.tokens.role.shape[2] + units.start, 0)
     role = jnp.take_along_axis(batch.tokens.role.reshape(len(first), -1), first, axis=1)
     vectors = jnp.zeros((*units.length.shape, self.latent_size))
@@ -308,8 +301,8 @@ class CrossVAE(System):
     return Embeddings(vectors)
 
   def reconstruct(self, batch: Batch, *, train: bool) -> dict[str, dict[str, Array]]:
-    """By side, of each example: `mean`, `log_variance` `[s, e, z]`, `log_likelihood`, `words`, and
-    `all_words`, those that no decoder generates included; without what the model lacks.
+    """Return by side, of each example, what the model has of `mean`, `log_variance` `[s, e, z]`,
+    `log_likelihood`, `words`, and `all_words`, those that no decoder generates included.
     """
     output, by_side = self(batch, train=train), {}
     for k, side in enumerate(SIDES):
@@ -320,19 +313,16 @@ class CrossVAE(System):
     return by_side
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    """Cosine of questions `[p, z]` with candidates `[p, z]`."""
     del train
     return {"cosine": cosine(*pair)}
 
   def generate(
     self, z: Float[Array, "n z"], source: str, length: int
   ) -> tuple[str, Int[Array, "n l"]]:
-    """What the latent of a side (`source`) generates: the side of that text, and its words' ids.
-
+    """Return what the latent of a side (`source`) generates: the side of that text, and its words'
+    ids.
     The most probable word at each step (`gru`), 0 from the end on, or the most probable words
-    (`mlp`); never padding or the unknown word.
-
-    Errors: `InputError` for a model without decoders.
+    (`mlp`); never padding or the unknown word. Raises InputError for a model without decoders.
     """
     for side, latent in self._sources.items():
       if latent == source:
@@ -343,8 +333,7 @@ class CrossVAE(System):
   def generate_texts(
     self, outputs: dict[str, dict[str, Array]], length: int
   ) -> dict[str, dict[str, Int[Array, "n l"]]]:
-    """What μ of each side generates, `{side of the latent: {side of the text: ids}}`.
-
+    """Return what μ of each side generates, `{side of the latent: {side of the text: ids}}`.
     `outputs` are those of `reconstruct`, of examples `[n, …]`. {} of a model without decoders.
     """
     if not self._sources:
@@ -354,17 +343,11 @@ class CrossVAE(System):
     }
 
   def _text(self, batch: Batch, k: int) -> Text:
-    """The texts of side k of each example."""
-    return gather_text(
-      batch.tokens,
-      batch.units,
-      batch.examples.members[..., k],
-      batch.examples.mask,
-      getattr(self, f"{SIDES[k]}_length"),
-    )
+    examples, size = batch.examples, getattr(self, f"{SIDES[k]}_length")
+    return gather_text(batch.tokens, batch.units, examples.members[..., k], examples.mask, size)
 
   def _encode(self, side: str, text: Text, train: bool) -> tuple[Array, Array | None, Array]:
-    """μ, log σ² `[s, e, z]` and the attention's redundancy `[s, e]` of texts of a side."""
+    """Return μ, log σ² `[s, e, z]` and the attention's redundancy `[s, e]` of texts of a side."""
     words = self.encoder(as_tokens(text.ids), train=train)
     s, e, length, width = words.shape
     encoder = getattr(self, f"{side}_encoder")
@@ -372,15 +355,15 @@ class CrossVAE(System):
     return tuple(None if x is None else x.reshape(s, e, *x.shape[1:]) for x in encoded)
 
   def _latent(self, mean: Array, log_variance: Array | None, train: bool) -> Array:
-    """Z = μ + σ ε (Kingma and Welling 2013), or μ."""
+    """Return z = μ + σ ε (Kingma and Welling 2013), or μ."""
     if not train or log_variance is None:
       return mean
     noise = jax.random.normal(self.make_rng("dropout"), mean.shape)
     return mean + jnp.exp(log_variance / 2) * noise
 
   def _targets(self, text: Text, every: bool = False) -> tuple[Array, Array]:
-    """The words that follow each word, and which of them a decoder predicts, both `[s, e, l − 1]`.
-
+    """Return the words that follow each word, and which of them a decoder predicts, both `[s, e, l
+    − 1]`.
     It predicts words that it can generate; `every`: all that are real.
     """
     target, real = text.ids[..., 1:], text.real[..., 1:]
@@ -391,7 +374,7 @@ class CrossVAE(System):
     return target, real
 
   def _likelihood(self, side: str, z: Array, text: Text, train: bool) -> Float[Array, "s e"]:
-    """Log p(text | z), summed over words."""
+    """Return log p(text | z), summed over words."""
     target, real = self._targets(text, every=True)
     predicted, read = self._targets(text)[1], text.ids[..., :-1]
     if train and self.word_dropout and self.decoder == "gru":
@@ -404,5 +387,5 @@ class CrossVAE(System):
     return jnp.where(predicted, log_probability, 0.0).sum(-1)
 
   def _table(self) -> Float[Array, "v d"]:
-    """The vectors of the words that decoders generate."""
+    """Return the vectors of the words that decoders generate."""
     return self.encoder.embedding_table(self.encoder.variables["params"])[: self.output_size]

@@ -21,7 +21,7 @@ ACTIVE = 0.01  # of a latent's variance over texts (Burda et al. 2016), and of i
 def kl_of_dimensions(
   mean: Float[Array, "*n z"], log_variance: Float[Array, "*n z"]
 ) -> Float[Array, "*n z"]:
-  """KL(N(μ, σ²) ‖ N(0, 1)) = ½ (μ² + σ² − 1 − log σ²) of each dimension, in nats."""
+  """Return KL(N(μ, σ²) ‖ N(0, 1)) = ½ (μ² + σ² − 1 − log σ²) of each dimension, in nats."""
   return 0.5 * (jnp.square(mean) + jnp.exp(log_variance) - 1 - log_variance)
 
 
@@ -30,11 +30,10 @@ CYCLES = 4  # of the run with the schedule `cyclical`
 
 
 def annealed(progress: Array, epochs: int, schedule: str = "linear") -> Array:
-  """β's share after `progress` of `epochs` epochs.
-
+  """Return β's share after `progress` of `epochs` epochs.
   `linear`: from 0 by 2/epochs per epoch up to 1 (the paper's section 4.3; Bowman et al. 2016).
-  `delayed`: 0 for the first half of the run, then up to 1 at its end. `cyclical`: `linear` over each
-  quarter of the run, anew (Fu et al. 2019, section 4).
+  `delayed`: 0 for the first half of the run, then up to 1 at its end. `cyclical`: `linear` over
+  each quarter of the run, anew (Fu et al. 2019, section 4).
   """
   share = progress / max(epochs, 1)
   if schedule == "delayed":
@@ -45,14 +44,14 @@ def annealed(progress: Array, epochs: int, schedule: str = "linear") -> Array:
 
 
 def across_shards(x: Float[Array, "s e *d"]) -> Float[Array, "n *d"]:
-  """The values of all shards' examples: what every device needs for in-batch negatives."""
+  """Return the values of all shards' examples: what every device needs for in-batch negatives."""
   return x.reshape(-1, *x.shape[2:])
 
 
 def all_cosines(
   question: Float[Array, "s e z"], answer: Float[Array, "s e z"]
 ) -> Float[Array, "s e n"]:
-  """Cosine of each question with the answer of every example of the batch."""
+  """Return the cosine of each question with the answer of every example of the batch."""
 
   def unit(x):
     length = norm(x)[..., None]
@@ -64,7 +63,7 @@ def all_cosines(
 
 @dataclasses.dataclass(frozen=True)
 class CrossVAELoss(Loss):
-  """Reconstruction, KL and matching (eqs. 4 to 7, with the signs of a loss).
+  """Takes reconstruction, KL and matching (eqs. 4 to 7, with the signs of a loss).
 
   L_cross (sum over words, mean over examples) and L_KL are over aligned pairs, those with label 1.
   L_matching is the binary cross entropy of σ(s·cos + b), the mean over positives and the mean over
@@ -126,7 +125,7 @@ class CrossVAELoss(Loss):
     return annealed(progress, self.epochs, self.kl_schedule)
 
   def _reconstruction(self, side, values, aligned) -> dict[str, Term]:
-    """−log p of the side's text; its perplexity is that of the batch's words."""
+    """Return −log p of the side's text; its perplexity is that of the batch's words."""
     surprise, words = -values.log_likelihood, jnp.maximum(values.words, 1.0)
     total, count = jnp.sum(aligned * surprise), jnp.sum(aligned * values.words)
     perplexity = jnp.exp(total / jnp.maximum(count, 1.0))
@@ -138,7 +137,7 @@ class CrossVAELoss(Loss):
     }
 
   def _kl(self, side, values, aligned, share) -> dict[str, Term]:
-    """The KL, and whether the posterior has collapsed onto the prior."""
+    """Return the KL, and whether the posterior has collapsed onto the prior."""
     each = kl_of_dimensions(values.mean, values.log_variance)
     kl = each.sum(-1)
     there = aligned.sum() > 0
@@ -191,7 +190,7 @@ class CrossVAELoss(Loss):
 def pairs_of(
   batch, aligned: Float[Array, "s e"]
 ) -> tuple[Float[Array, "s e n"], Float[Array, "s e n"]]:
-  """Masks of the positives and of the negatives among (question of e, answer of n)."""
+  """Return masks of the positives and of the negatives among (question of e, answer of n)."""
   examples = batch.examples
   s, e = examples.mask.shape
   own = jnp.eye(s * e).reshape(s, e, s * e)
@@ -206,7 +205,7 @@ def pairs_of(
 def drawn(
   mask: Float[Array, "s e n"], draw: Float[Array, "s e n"], k: int
 ) -> Float[Array, "s e n"]:
-  """`mask` with at most k entries a question left: those with the largest random numbers."""
+  """Return `mask` with at most k entries a question left: those with the largest random numbers."""
   order = jnp.where(mask > 0, draw, -1.0)
   k = min(k, order.shape[-1])
   lowest = jax.lax.top_k(order, k)[0][..., -1:]

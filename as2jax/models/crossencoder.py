@@ -29,9 +29,7 @@ class CrossEncoderOutput:
 
 
 class SequenceClassifier(System):
-  """One joined sequence → P(1) by a two-way softmax over one token's vector.
-
-  Expects the layout `single` (one joined sequence an example).
+  """Gives P(1) of one joined sequence by a two-way softmax over one token's vector.
 
   Attributes:
     encoder: LM, behind the encoder contract.
@@ -63,29 +61,29 @@ class SequenceClassifier(System):
     return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    """The encoder's vector of each token, which has read `input_offset`."""
     offset = self.input_offset(batch.tokens)
     return self.encoder(batch.tokens, input_offset=offset, train=train)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
-    """What is added to the encoder's input embeddings; nothing, unless a subclass says so."""
+    """Return what is added to the encoder's input embeddings; nothing by default."""
     del tokens
     return None
 
 
 class CrossEncoder(SequenceClassifier):
-  """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
+  """Reads [CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_crossencoder").data.max_length
   128
+
   """
 
   template: ClassVar[Template] = "pair"
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
-    """A sequence classifier; None for a subclass that classifies in another way."""
+    """Return a sequence classifier; None for a subclass that classifies in another way."""
     own = (type(self).__call__, type(self).input_offset)
     if own != (SequenceClassifier.__call__, SequenceClassifier.input_offset):
       return None
@@ -102,7 +100,7 @@ TEMPLATES = ("local_context", "context", "pair")
 
 
 class LocalContextCrossEncoder(SequenceClassifier):
-  """[CLS] question [SEP] previous [SEP] candidate [SEP] next → P(1) by a two-way softmax.
+  """Reads [CLS] question [SEP] previous [SEP] candidate [SEP] next → P(1) by a two-way softmax.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_loct").model.template
@@ -128,19 +126,17 @@ class LocalContextCrossEncoder(SequenceClassifier):
       )
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
-    """The role embeddings."""
     return None if self.segments == "none" else self.segment_embeddings(tokens)
 
 
 class Reranker(System):
-  """Question and candidate in one sequence, pooled, through the layers of a published head.
+  """Reads question and candidate in one sequence, pooled, through the layers of a published head.
 
-  `as2jax.encoders.cross_encoder_folder.read` gives `pooling` and `layers`. With one logit the
-  score is that logit. With n it is the log-odds of class `label`, l_k − ln Σ_{j≠k} exp(l_j), which is
-  l_1 − l_0 for two. Losses see two-way logits with the same probability of class `label`.
+  `as2jax.encoders.cross_encoder_folder.read` gives `pooling` and `layers`. With one logit the score
+  is that logit. With n it is the log-odds of class `label`, l_k − ln Σ_{j≠k} exp(l_j), which is l_1
+  − l_0 for two. Losses see two-way logits with the same probability of class `label`.
 
   Attributes:
-    encoder: behind the encoder contract.
     pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
     layers: of `as2jax.layers.vectors`; the last is dense, with one output a class.
     label: the class that means that the candidate answers the question; 0 of one logit.
@@ -175,7 +171,6 @@ class Reranker(System):
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
-    """The folder that it was; None for a subclass that scores otherwise."""
     if type(self).__call__ is not Reranker.__call__:
       return None
     return PublishedForm(
@@ -201,7 +196,7 @@ class Reranker(System):
 
 
 def _two_way(logits: Float[Array, "s e n"], label: int) -> Float[Array, "s e 2"]:
-  """Logits of "any other class" and of class `label`, by which the softmax is the same."""
+  """Return logits of "any other class" and of class `label`, by which the softmax is the same."""
   own = logits[..., label]
   if logits.shape[-1] == 1:
     return jnp.stack([jnp.zeros_like(own), own], -1)

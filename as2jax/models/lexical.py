@@ -1,8 +1,7 @@
 r"""Lexical rankers: word overlap, IDF-weighted overlap, a regression on both, BM25.
 
 Words are `\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in. Ties are
-common. Over a pool a question touches only the texts that hold one of its words; scores are those
-that every question gets where it has all of the texts as candidates.
+common. Over a pool a question touches only the texts that hold one of its words.
 """
 
 import dataclasses
@@ -29,9 +28,7 @@ K1, B = 1.5, 0.75  # of BM25: how slowly repeated words saturate, how much long 
 
 class WordOverlap(ParameterFreeSystem):
   """Scores a candidate by how many word types it shares with its question.
-
-  The word count of Yang et al. 2015 (WikiQA), who leave out stop words, which this does not. Nothing
-  is counted in the training questions.
+  The word count of Yang et al. 2015 (WikiQA), who leave out stop words, which this does not.
   """
 
   score_names: ClassVar[tuple[str, ...]] = ("word_overlap",)
@@ -39,7 +36,6 @@ class WordOverlap(ParameterFreeSystem):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    """A scorer in which every word weighs 1."""
     del questions
     return OverlapScorer(lambda word: 1.0)
 
@@ -51,19 +47,14 @@ class IDFOverlap(ParameterFreeSystem):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    """A scorer in which a word weighs its `inverse_frequency` in the training questions."""
     return OverlapScorer(inverse_frequency(questions))
 
 
 class OverlapRegression(ParameterFreeSystem):
   """Scores a candidate by a logistic regression on M²S-Net's two overlap features.
-
-  What the network must at least learn from the features that it is given beside its convolutions. It
-  is fitted to the judged candidates of the training questions by maximum likelihood.
-
-  Attributes:
-    overlap: a form of `as2jax.data.inputs.word_overlap.WordOverlap`.
-
+  What the network must at least learn from the features beside its convolutions. Fitted to the
+  judged candidates of the training questions by maximum likelihood. `overlap` is a form of
+  `as2jax.data.inputs.word_overlap.WordOverlap`.
   """
 
   overlap: Annotated[str, OneOf(overlap_features.FORMS)]
@@ -71,7 +62,6 @@ class OverlapRegression(ParameterFreeSystem):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    """A scorer by the regression's logit."""
     features = overlap_features.WordOverlap(self.overlap, standardise=True)
     judged = [(q.text, c.text, c.label) for q in questions for c in q.candidates if c.label >= 0]
     labels = np.asarray([label > 0 for *_, label in judged], np.float64)
@@ -101,16 +91,13 @@ class BM25(ParameterFreeSystem):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    """A scorer with the constants `K1` and `B`."""
     del questions
     return BM25Scorer()
 
 
 def inverse_frequency(train: Iterable[Question]) -> Callable[[str], float]:
-  """The IDF of a word over the distinct candidate sentences of `train`.
-
-  IDF(w) = ln(N / n_w) over N sentences, n_w of which hold w (1 where none does); 0 for every word
-  where `train` is empty.
+  """Return the IDF of a word over the distinct candidate sentences of `train`.
+  IDF(w) = ln(N / n_w) over N sentences, n_w of which hold w (1 where none does); 0 where N is 0.
   """
   fitted = overlap_features.WordOverlap().fit(tuple(train))
   return functools.partial(overlap_features.inverse_frequency, fitted=fitted)
@@ -123,25 +110,14 @@ class OverlapScorer:
   weight: Callable[[str], float]
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """See `Scorer`."""
-    scores = []
-    for question in questions:
-      # In the order of the question, so that equal sets give equal sums.
-      types = {word: self.weight(word) for word in plain_words(question.text)}
-      sums = []
-      for candidate in question.candidates:
-        present = set(plain_words(candidate.text))
-        sums.append(sum(value for word, value in types.items() if word in present))
-      scores.append(np.array(sums, np.float32))
-    return scores
+    return [self.over_pool([c.text for c in q.candidates])(q.text) for q in questions]
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """See `Scorer`."""
     sums = self.sums_over_pool(texts)
     return lambda question: sums(question).astype(np.float32)
 
   def sums_over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """The function from a question to the sums `[n]` over `texts`, float64 as `score` adds them up."""
+    """Return the function from a question to the float64 sums `[n]` over `texts`."""
     distinct, number = _distinct(texts)
     holders: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(distinct):
@@ -151,7 +127,7 @@ class OverlapScorer:
 
     def score(question: str) -> np.ndarray:
       total = np.zeros(len(distinct), np.float64)
-      for word in dict.fromkeys(plain_words(question)):
+      for word in dict.fromkeys(plain_words(question)):  # so that equal sets give equal sums
         if word in places:
           total[places[word]] += self.weight(word)
       return total[number]
@@ -168,14 +144,12 @@ class RegressionScorer:
   weights: np.ndarray
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """See `Scorer`."""
     pairs = [(q.text, c.text) for q in questions for c in q.candidates]
     scores = self._sum(self.features.features(pairs, self.fitted))
     ends = np.cumsum([len(q.candidates) for q in questions], dtype=np.int64)
     return np.split(scores, ends[:-1]) if questions else []
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """See `Scorer`."""
     idf = functools.partial(overlap_features.inverse_frequency, fitted=self.fitted)
     of_weights = (lambda word: 1.0, idf)
     number, weight = (OverlapScorer(of).sums_over_pool(texts) for of in of_weights)
@@ -194,8 +168,8 @@ class RegressionScorer:
 
 
 def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """The weights `[d]` of the logistic regression with intercept of `labels` `[n]` on `x` `[n, d]`.
-
+  """Return the weights `[d]` of the logistic regression with intercept of `labels` `[n]` on `x`
+  `[n, d]`.
   A ridge of 1e-6 on the mean loss keeps them finite where the labels are separable.
   """
   x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
@@ -212,43 +186,33 @@ def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class BM25Scorer:
-  """BM25 with the constants k1 and b.
-
-  By bm25s rather than rank_bm25, whose Okapi IDF is negative for frequent words and patched by a
-  constant; bm25s also scales to a pool of sentences.
+  """Scores by BM25 with the constants k1 and b.
+  By bm25s rather than rank_bm25, whose Okapi IDF is negative for frequent words.
   """
 
   k1: float = K1
   b: float = B
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """See `Scorer`."""
-    place = _sentences(questions)
-    scores_of = self._index(list(place))
-    scores = []
-    for question in questions:
-      rows = np.array([place[c.text] for c in question.candidates], np.int64)
-      scores.append(scores_of(question.text)[rows])
-    return scores
+    over_pool = self.over_pool([c.text for q in questions for c in q.candidates])
+    ends = np.cumsum([0, *(len(q.candidates) for q in questions)])
+    return [over_pool(q.text)[a:b] for q, a, b in zip(questions, ends, ends[1:])]
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """See `Scorer`."""
     distinct, number = _distinct(texts)
     scores_of = self._index(distinct)
     return lambda question: scores_of(question)[number]
 
   def _index(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """The function from a question to the scores `[n]` of distinct texts."""
+    """Return the function from a question to the scores `[n]` of distinct texts."""
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # which it sets to DEBUG itself
     tokens = [plain_words(text) for text in texts]
     if not any(tokens):  # the library cannot index a corpus without a word
       return lambda question: np.zeros(len(texts), np.float32)
-    vocabulary = {
-      word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))
-    }
-    ids = [[vocabulary[word] for word in text] for text in tokens]
+    vocabulary: dict[str, int] = {}
+    ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in text] for text in tokens]
     index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
     index.index((ids, vocabulary), create_empty_token=False, show_progress=False)
 
@@ -259,13 +223,8 @@ class BM25Scorer:
     return score
 
 
-def _sentences(questions: Iterable[Question]) -> dict[str, int]:
-  """The distinct candidate sentences, numbered in the order of their first occurrence."""
-  distinct = dict.fromkeys(c.text for question in questions for c in question.candidates)
-  return {text: i for i, text in enumerate(distinct)}
-
-
 def _distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-  """The distinct texts, and for each text its number among them `[n]`."""
-  numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-  return list(numbers), np.asarray([numbers[text] for text in texts], np.int64)
+  """Return the distinct texts, and for each text its number among them `[n]`."""
+  numbers: dict[str, int] = {}
+  number = [numbers.setdefault(text, len(numbers)) for text in texts]
+  return list(numbers), np.asarray(number, np.int64)

@@ -1,8 +1,7 @@
 """Pure losses: per-example values and weights; `step.py` alone sums and divides them.
 
-A loss is called as `loss(output, batch, progress)` and returns named `Term`s. `progress` is examples
-seen over the examples of an epoch (annealing). `penalty(params)` adds terms of the parameters, once
-a step.
+A loss is called as `loss(output, batch, progress)` and returns named `Term`s. `progress` is
+examples seen over the examples of an epoch (annealing).
 """
 
 import dataclasses
@@ -22,8 +21,7 @@ if TYPE_CHECKING:  # a loss is imported beside a jax that has none of what input
 
 
 class Term(NamedTuple):
-  """A weighted sum or mean of per-example values.
-
+  """Holds a weighted sum or mean of per-example values.
   `reduction` is `sum` or `mean` (Σ value·weight / Σ weight over shards, devices and accumulation).
   `scale` multiplies the term in the loss; 0 means that it is only logged.
   """
@@ -36,13 +34,14 @@ class Term(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-  """A loss without a penalty on parameters; losses that have one override `penalty`.
+  """Is the base class of losses.
 
   Attributes:
     inputs: what the loss reads in training beside what its model reads
       (`as2jax.data.inputs.protocol`), each `training_only`.
     reads_unlabelled: whether candidates without a label are examples, too.
-    whole_batch: whether an example's value depends on the other shards and micro-batches of its step.
+    whole_batch: whether an example's value depends on the other shards and micro-batches of its
+      step.
     layouts: of the examples that it knows; () for any.
     outputs: what it reads of a system's outputs, by name.
 
@@ -67,22 +66,24 @@ class Loss:
     raise TypeError(f"{type(self).__name__} defines no terms")
 
   def penalty(self, params: Any) -> dict[str, Array]:
-    """Scalars added to the loss once a step; none by default."""
+    """Return scalars of the parameters, added to the loss once a step; none by default."""
     del params
     return {}
 
 
 # Of each layout, systems that have it.
-SYSTEMS = {"pairs": "biencoder, siamese", "single": "crossencoder, reranker", "triplets": "triplet"}
+SYSTEMS = {
+  "pairs": "biencoder, siamese",
+  "single": "crossencoder, reranker",
+  "triplets": "triplet",
+  "joint": "cassie",
+}
 
 
 def check(loss: Loss, model: Any, config: Any) -> None:
-  """Raises InputError where a loss cannot read what a system gives; it names the layouts it knows."""
+  """Raise InputError where a loss cannot read what a system gives; it names the layouts it knows."""
   pair = f"loss.name = {config.loss.name!r} does not fit model.name = {config.model.name!r}"
-  known = "; ".join(
-    f"{layout} (model.name = {SYSTEMS[layout]})" if layout in SYSTEMS else layout
-    for layout in loss.layouts
-  )
+  known = "; ".join(f"{layout} (model.name = {SYSTEMS[layout]})" for layout in loss.layouts)
   if loss.layouts and model.layout not in loss.layouts:
     raise InputError(
       f"{pair}, whose examples have the layout {model.layout}: it knows {known}; take one of these "
@@ -91,13 +92,11 @@ def check(loss: Loss, model: Any, config: Any) -> None:
   output_class = inspect.signature(type(model).__call__).return_annotation
   if not dataclasses.is_dataclass(output_class):  # a system from elsewhere need not say
     return
-  absent = [
-    name for name in loss.outputs if name not in {f.name for f in dataclasses.fields(output_class)}
-  ]
-  if absent:
+  given = {field.name for field in dataclasses.fields(output_class)}
+  if absent := [name for name in loss.outputs if name not in given]:
     raise InputError(
-      f"{pair}: it reads {', '.join(absent)}, which that system does not give"
-      + (f"; it knows the layouts {known}" if known else "")
+      f"{pair}: it reads {', '.join(absent)}, which that system does not give; it knows the layouts "
+      f"{known or 'of its own system'}"
     )
 
 
@@ -107,8 +106,7 @@ SELECTIONS = ("all", "hard", "semihard", "violating")
 def triplet_classes(
   positive: Float[Array, "*n"], negative: Float[Array, "*n"], margin: float
 ) -> dict[str, Array]:
-  """Easy, semi-hard and hard triplets (ASBERT section 3.2), on squared distances.
-
+  """Return which triplets are easy, semi-hard and hard (ASBERT section 3.2), on squared distances.
   Easy has zero loss; a tie of the two distances is hard; every triplet is of exactly one class.
   """
   easy = positive - negative + margin <= 0
@@ -118,13 +116,9 @@ def triplet_classes(
 
 @dataclasses.dataclass(frozen=True)
 class TripletLoss(Loss):
-  """Σ max(‖g(a)−g(p)‖² − ‖g(a)−g(n)‖² + m, 0) over the selected triplets (ASBERT eq. 1 ff.).
-
-  Attributes:
-    margin: m, on squared distances.
-    selection: `all`, `hard`, `semihard` or `violating` (hard and semi-hard): a mask on the loss.
-    reduction: `sum` (the paper's) or `mean`.
-
+  """Sums max(‖g(a)−g(p)‖² − ‖g(a)−g(n)‖² + m, 0) over the selected triplets (ASBERT eq. 1 ff.).
+  `margin` is m; `selection` a mask on the loss: `all`, `hard`, `semihard` or `violating` (hard and
+  semi-hard); `reduction` the paper's `sum`, or `mean`.
   """
 
   margin: float
@@ -152,7 +146,9 @@ class TripletLoss(Loss):
 
 @dataclasses.dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-  """Mean of −y log ŷ − (1−y) log(1−ŷ) over judged pairs, from logits (ASBERT section 3.1)."""
+  """Takes the mean of −y log ŷ − (1−y) log(1−ŷ) over judged pairs, from logits (ASBERT section
+  3.1).
+  """
 
   layouts: ClassVar[tuple[str, ...]] = ("pairs",)
   outputs: ClassVar[tuple[str, ...]] = ("logits",)
@@ -167,7 +163,7 @@ class BinaryCrossEntropy(Loss):
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxCrossEntropy(Loss):
-  """Mean cross entropy of a two-way softmax over judged examples (CETE section 3.2)."""
+  """Takes the mean cross entropy of a two-way softmax over judged examples (CETE section 3.2)."""
 
   layouts: ClassVar[tuple[str, ...]] = ("single",)
   outputs: ClassVar[tuple[str, ...]] = ("logits",)
@@ -183,7 +179,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclasses.dataclass(frozen=True)
 class MeanSquaredError(Loss):
-  """Mean of (score − label)² over judged pairs; CETE's score is a cosine (section 4.3)."""
+  """Takes the mean of (score − label)² over judged pairs; CETE's score is a cosine (section 4.3)."""
 
   layouts: ClassVar[tuple[str, ...]] = ("pairs", "single")
   outputs: ClassVar[tuple[str, ...]] = ("scores",)

@@ -32,13 +32,14 @@ class M2SNetOutput:
 
 
 class M2SNet(System):
-  """Grid of similarities → (convolution → batch norm → tanh → average pool)* → hidden → logistic.
+  """Convolves a grid of similarities: (convolution → batch norm → tanh → average pool)* → hidden →
+  logistic.
 
   Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
   least one pair of real tokens (question and candidate lie in the grid's upper left corner): only
-  those are in the statistics of batch norm, and all others are 0 after each layer, as pairs with
-  padding are in the similarities. So padding reaches neither a score nor a statistic. Convolutions
-  have no bias of their own: batch norm would take it out again, and its β stands there.
+  those are in the statistics of batch norm, and all others are 0 after each layer. So padding
+  reaches neither a score nor a statistic. Convolutions have no bias of their own: batch norm would
+  take it out again, and its β stands there.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("trecqa_m2snet:cos").model.similarity
@@ -54,7 +55,7 @@ class M2SNet(System):
     dropout: on the hidden layer's output.
     hidden_norm: whether the hidden layer has a batch norm, too.
     overlap, standardise_overlap: form of the overlap features and whether they are standardised
-      (`WordOverlap`). In the paper's form they are so small that AdaDelta hardly moves their weights.
+      (`WordOverlap`). In the paper's form AdaDelta hardly moves their weights.
     momentum, eps: see `MaskedBatchNorm`.
     precision: of the products over patches and in the hidden layer.
 
@@ -82,7 +83,6 @@ class M2SNet(System):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
-    """The overlap features."""
     return (WordOverlap(self.overlap, self.standardise_overlap),)
 
   @nn.compact
@@ -91,12 +91,10 @@ class M2SNet(System):
     x, rows, columns = self._grid(batch, order, train)
     for n, filters in enumerate(self.filters):
       shape = (self.filter_size, self.filter_size, x.shape[0], filters)
-      x = cropped_convolution(
-        x, _Kernel(shape, name=f"convolution_{n}")(), rows, columns, self.precision
-      )
-      x = jnp.tanh(
-        norm(f"norm_{n}")(x, similarity.rectangle(rows, columns, x.shape[2:]), train=train)
-      )
+      kernel = _Kernel(shape, name=f"convolution_{n}")()
+      x = cropped_convolution(x, kernel, rows, columns, self.precision)
+      valid = similarity.rectangle(rows, columns, x.shape[2:])
+      x = jnp.tanh(norm(f"norm_{n}")(x, valid, train=train))
       rows, columns = (
         -(-jnp.minimum(count, size) // self.pool_size)
         for count, size in zip((rows, columns), x.shape[2:])
@@ -115,7 +113,7 @@ class M2SNet(System):
 
   @nn.nowrap
   def similarity_grids(self, variables, batch: Batch) -> Float[Array, "s e k i j"]:
-    """M (eq. 1) of each example, as the first convolution reads it, 0 beyond its tokens."""
+    """Return M (eq. 1) of each example, as the first convolution reads it, 0 beyond its tokens."""
     _, kept = self.apply(
       variables,
       batch,
@@ -129,8 +127,8 @@ class M2SNet(System):
     return _ordered(grid, jnp.argsort(order, axis=1))
 
   def _grid(self, batch: Batch, order: Array, train: bool) -> tuple[Array, Array, Array]:
-    """Similarities `[k, n, i, j]` of all examples, and how many rows and columns of each are real.
-
+    """Return similarities `[k, n, i, j]` of all examples, and how many rows and columns of each are
+    real.
     The examples of a shard are put into `order` and the shards lie one after the other: batch norm
     goes over all of them.
     """
@@ -150,19 +148,18 @@ class M2SNet(System):
 
 
 def _by_length(batch: Batch) -> Int[Array, "s e"]:
-  """The order of examples by their candidate's length: neighbours of one size are convolved together."""
+  """Return the order of examples by their candidate's length: like sizes are convolved together."""
   length = jnp.take_along_axis(batch.units.length, batch.examples.members[..., 1], axis=1)
   return jnp.argsort(jnp.where(batch.examples.mask > 0, length, 0), axis=1)
 
 
 def _ordered(values: Float[Array, "s e ..."], order: Array) -> Float[Array, "s e ..."]:
-  """The examples of each shard in `order`, `[s, e]`."""
   wide = order.reshape(*order.shape, *(1,) * (values.ndim - 2))
   return jnp.take_along_axis(values, wide, axis=1)
 
 
 class _Kernel(nn.Module):
-  """The filters of a convolution, `kernel` [h, w, c, f]."""
+  """Holds the filters of a convolution, `kernel` [h, w, c, f]."""
 
   shape: tuple[int, int, int, int]
 
@@ -173,11 +170,8 @@ class _Kernel(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class M2SNetLoss(BinaryCrossEntropy):
-  """Cross entropy plus λ(‖U‖² + ‖B‖²) of the learnt metric (M²S-Net eq. 5).
-
-  Attributes:
-    weight: λ; without effect on similarities that have no parameters.
-
+  """Takes cross entropy plus λ(‖U‖² + ‖B‖²) of the learnt metric (M²S-Net eq. 5).
+  `weight` is λ; without effect on similarities that have no parameters.
   """
 
   weight: float

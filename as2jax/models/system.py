@@ -1,8 +1,8 @@
 """The contract of a system: what it declares of itself, and what it computes.
 
 A system is a model that ranks candidates. Everything that the data path, the training loop, the
-evaluation and the export ask of a system is declared here, once, with its default. The guide for
-adding one is `as2jax/models/README.md`.
+evaluation and the export ask of it is declared here, once, with its default
+(`as2jax/models/README.md`).
 """
 
 import dataclasses
@@ -36,15 +36,15 @@ class Embeddings:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedForm:
-  """The architecture of sentence-transformers or transformers that gives a system's scores.
+  """Names the architecture of sentence-transformers or transformers that gives a system's scores.
 
   Attributes:
     kind: `sentence_transformer` (encoder, poolings, dense layers, normalisation),
-      `sequence_classifier` (encoder, pooler, two-way head) or `reranker` (encoder, poolings, `layers`).
+      `sequence_classifier` (encoder, pooler, two-way head) or `reranker` (encoder, poolings,
+      `layers`).
     score: the name of the score that the exported folder ranks by.
-    pooling, dense, normalize: of a sentence transformer, as `as2jax.models.biencoder.SentenceBert` has them.
-    token: whose vector a classifier reads, `cls` or `cls_last`.
-    pooler, dropout: of a classifier, before its head.
+    pooling, dense, normalize: of a sentence transformer (`as2jax.models.biencoder.SentenceBert`).
+    token, pooler, dropout: of a classifier: whose vector it reads, and what is before its head.
     layers, label: of a reranker, as `as2jax.models.crossencoder.Reranker` has them.
     from_sentence_folder: whether `encoder.pretrained` names a sentence-transformers folder.
 
@@ -64,12 +64,12 @@ class PublishedForm:
 
 
 class System(nn.Module):
-  """A model that ranks candidates; every system derives from this class.
+  """Ranks candidates; every system derives from this class.
 
   A subclass has the fields that its config section `model` sets, usually without defaults; the
   field `encoder`, where there is one, is filled with the encoder of the config. Where a field has
-  the name of a declaration (`template`, `score`, `pooler`), write it as
-  `template: str = dataclasses.field()`: the declaration's default is no default of the field.
+  the name of a declaration (`template`, `score`, `pooler`), write it as `template: str =
+  dataclasses.field()`: the declaration's default is no default of the field.
 
   In training, `__call__(batch, train=True)` gives what the loss reads: a `flax.struct.dataclass` of
   named outputs, of examples `[s, e, …]`. In evaluation, a system that `encodes` is asked for
@@ -77,11 +77,11 @@ class System(nn.Module):
   `scores` `[s, e]` (layout `joint`: `[s, e, k]`), higher is better.
 
   Attributes:
-    template: a `Template`: the texts of one unit, in order (`as2jax.data.text.input_templates`);
-      `single` makes a unit of each text.
-    layout: a `Layout`: how units form examples (`as2jax.data.batches.examples`): with template `single`, `pairs`
-      of (question, candidate) or `triplets` of (question, positive, negative); with any other
-      template, `single` (one unit a candidate), or `joint` (one unit a question).
+    template: the texts of one unit, in order (`as2jax.data.text.input_templates`); `single` makes a
+      unit of each text.
+    layout: how units form examples (`as2jax.data.batches.examples`): with template `single`,
+      `pairs` of (question, candidate) or `triplets` of (question, positive, negative); with any
+      other template, `single` (one unit a candidate), or `joint` (one unit a question).
     encodes: whether evaluation encodes texts and compares their vectors.
     score_names: names of the scores that evaluation reports; a system that does not encode has one.
     score: which of `score_names` ranks; "" is the first.
@@ -91,8 +91,8 @@ class System(nn.Module):
     scores_by_vectors: whether what `__call__` gives is `output_of` the vectors of `encode`, so that
       gradients can be cached by vector (`as2jax.training.step.cached_gradient`).
     has_parameters: whether there is anything to train; False for `ParameterFreeSystem` alone.
-    warm_start_paths: of another system's parameters, the beginning of a path -> that of the path here
-      which takes them with `warm_start.scope` = `matching`; equal paths need no entry.
+    warm_start_paths: of another system's parameters, the beginning of a path -> that of the path
+      here which takes them with `warm_start.scope` = `matching`; equal paths need no entry.
     diagnostics: `module:attribute` of the `as2jax.evaluation.diagnostics.Diagnostics` that every
       evaluation computes beside the metrics, "" for none.
 
@@ -124,42 +124,42 @@ class System(nn.Module):
 
   @property
   def scores_by_vectors(self) -> bool:
-    """No, unless a system says so."""
+    """Return no, unless a system says so."""
     return False
 
   @property
   def ranking_score(self) -> str:
-    """The name of the score that ranks."""
+    """Return the name of the score that ranks."""
     return self.score or self.score_names[0]
 
   def __call__(self, batch: Batch, *, train: bool) -> Any:
-    """Named outputs for the loss, and `scores` where the system does not encode."""
+    """Return named outputs for the loss, and `scores` where the system does not encode."""
     raise NotImplementedError(f"{type(self).__name__} defines no __call__(batch, *, train)")
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
-    """The vector of each unit, float32, zero for unused slots."""
+    """Return the vector of each unit, float32, zero for unused slots."""
     raise NotImplementedError(f"{type(self).__name__} defines no encode(batch, *, train)")
 
   def output_of(self, units: Float[Array, "s u d"], batch: Batch, *, train: bool) -> Any:
-    """What `__call__` gives for units with these vectors."""
+    """Return what `__call__` gives for units with these vectors."""
     raise NotImplementedError(f"{type(self).__name__} defines no output_of(units, batch, *, train)")
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    """Scores (higher is better) of questions `[p, d]` with candidates `[p, d]`, by name."""
+    """Return scores (higher is better) of questions `[p, d]` with candidates `[p, d]`, by name."""
     raise NotImplementedError(f"{type(self).__name__} defines no compare(pair, *, train)")
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    """The vector of each token, of which `as2jax.inference.explain` takes cosines."""
+    """Return the vector of each token, of which `as2jax.inference.explain` takes cosines."""
     return self.encoder(batch.tokens, train=train)
 
   @nn.nowrap
   def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
-    """The random parameters by path that training starts from; pretrained ones replace them later."""
+    """Return the random parameters by path that training starts from, before pretrained ones."""
     return params
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
-    """What `as2jax.inference.export` writes; None where no published architecture scores so."""
+    """Return what `as2jax.inference.export` writes; None where no published architecture scores so."""
     return None
 
 
@@ -167,20 +167,19 @@ class Scorer(Protocol):
   """A fitted ranker without parameters. Scores are float32, higher is better."""
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """The scores `[candidates]` of each question's own candidates."""
+    """Return the scores `[candidates]` of each question's own candidates."""
     ...
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """The function from a question to the scores `[n]` of `texts`; equal texts have equal scores."""
+    """Return the function from a question to the scores `[n]` of `texts`; equal texts have equal
+    ones.
+    """
     ...
 
 
 class ParameterFreeSystem(System):
-  """A ranker without parameters: it is fitted on the training questions and scores texts.
-
-  Attributes:
-    reads_training: whether `fit` reads the questions; where not, a run ranks without its data.
-
+  """Ranks without parameters: it is fitted on the training questions and scores texts.
+  `reads_training` says whether `fit` reads the questions; where not, a run ranks without its data.
   """
 
   has_parameters: ClassVar[bool] = False
@@ -188,5 +187,5 @@ class ParameterFreeSystem(System):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    """The scorer, with what it counts in the training questions."""
+    """Return the scorer, with what it counts in the training questions."""
     raise NotImplementedError(f"{type(self).__name__} defines no fit(questions)")
