@@ -1,8 +1,7 @@
 """Words of question and sentences as weighted points, and their alignment (CASSIE section 3.2).
 
 A unit holds the question (role 0) and sentences 1 … K (its candidate and context, or K candidates);
-all arrays are `[shard, unit, …]`. An alignment belongs to a unit, so that examples that share a
-unit share its alignment.
+all arrays are `[shard, unit, …]`. Examples that share a unit share its alignment.
 """
 
 import dataclasses
@@ -17,7 +16,6 @@ from as2jax.data.batches.batch import Units, Words
 from as2jax.data.inputs.stop_words import StopWords
 from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.layers import transport
-from as2jax.runtime.errors import InputError
 
 ALIGNMENTS = ("transport", "mean")
 MARGINALS = ("frequency", "uniform")
@@ -25,7 +23,7 @@ RELEVANCE = ("plan", "plan_over_mass", "nearest")
 
 
 class Alignment(NamedTuple):
-  """The alignment of each unit's question with each of its K sentences.
+  """Holds the alignment of each unit's question with each of its K sentences.
 
   Attributes:
     representation: r, `[s u k d]`, the mean of the relevant context; 0 where there is none.
@@ -50,7 +48,7 @@ class Alignment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Aligner:
-  """How words are aligned; the fields are those of `as2jax.models.cassie.Cassie`.
+  """Aligns words; the fields are those of `as2jax.models.cassie.Cassie`, which checks them.
 
   Attributes:
     alignment: `transport`, or `mean`, which aligns nothing: the relevant context is every word, and
@@ -59,11 +57,10 @@ class Aligner:
     stop_words: whether words are left out whose input `stop_words` is not 0.
     epsilon, epsilon_relative, iterations: see `transport.transport_plan`.
     transport_gradient: see `transport.transport_cost`.
-    question_words, sentence_words: the largest numbers of points of a question and of a sentence;
-      further words are left out.
-    relevance: by what the relevant word of a question's word is the greatest: `plan` (the paper's π),
-      `plan_over_mass` (π over the word's marginal, by which frequent words are not preferred) or
-      `nearest` (−D).
+    question_words, sentence_words: the largest numbers of points; further words are left out.
+    relevance: by what the relevant word of a question's word is the greatest: `plan` (the paper's
+      π), `plan_over_mass` (π over the word's marginal, by which frequent words are not preferred)
+      or `nearest` (−D).
 
   """
 
@@ -78,25 +75,10 @@ class Aligner:
   sentence_words: int
   relevance: str
 
-  def __post_init__(self):
-    for name, known in (
-      ("alignment", ALIGNMENTS),
-      ("marginals", MARGINALS),
-      ("transport_gradient", transport.GRADIENTS),
-      ("relevance", RELEVANCE),
-    ):
-      if getattr(self, name) not in known:
-        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
-    for name in ("question_words", "sentence_words", "iterations"):
-      if getattr(self, name) < 1:
-        raise InputError(f"model.{name} = {getattr(self, name)}: give 1 or more")
-    if not self.epsilon > 0:
-      raise InputError(f"model.epsilon = {self.epsilon}: give a number above 0")
-
   def __call__(
     self, hidden: Float[Array, "s r l d"], units: Units, words: Words, sentences: int
   ) -> Alignment:
-    """Aligns the question of each unit with its `sentences` sentences."""
+    """Align the question of each unit with its `sentences` sentences."""
     sizes = (self.question_words,) + (self.sentence_words,) * sentences
     vectors, number = points(hidden, units, words, sizes, filtered=self.stop_words)
     frequency = words.inputs[DocumentFrequency.name]
@@ -133,7 +115,7 @@ class Aligner:
     )
 
   def _plan(self, cost, a, b):
-    """The plan and the relevant context; no word of a sentence is relevant to no question."""
+    """Return the plan and the relevant context; no word of a sentence is relevant to no question."""
     if self.alignment == "mean":
       return a[..., :, None] * b[..., None, :], (b > 0) & (a > 0).any(-1)[..., None]
     if self.transport_gradient == "envelope":
@@ -157,18 +139,12 @@ def points(
   *,
   filtered: bool,
 ) -> tuple[Float[Array, "s u p d"], Int[Array, "s u p"]]:
-  """The words of each unit as points, at most `sizes[role]` of each role, one role after the other.
-
-  Words of one role and unit must follow one another in `words`. Computed by one
-  segment sum over tokens, without a table of words in between.
-
-  Args:
-    filtered: whether words with `keep` 0 are left out.
-
-  Returns:
-    For each point the mean of its pieces' vectors, float32 (0 where there is no word), and the
-    index of its word (−1 where there is none).
-
+  """Return the words of each unit as points, at most `sizes[role]` of each role, one role after the
+  other.
+  Of each point the mean of its pieces' vectors, float32 (0 where there is no word), and the index
+  of its word (−1 where there is none). Words of one role and unit must follow one another;
+  `filtered` leaves out those with `keep` 0. One segment sum over tokens, without a table of words
+  in between.
   """
   _, r, l, width = hidden.shape
   slots = units.length.shape[1]
@@ -195,7 +171,7 @@ def points(
 
 
 def _places(words: Words, slots: int, sizes: tuple[int, ...], filtered: bool):
-  """The number of each word's point in its shard, slots · Σ sizes for those that are none."""
+  """Return the number of each word's point in its shard, slots · Σ sizes for those that are none."""
   offset = jnp.asarray([sum(sizes[:i]) for i in range(len(sizes))], jnp.int32)
   limit = jnp.asarray(sizes, jnp.int32)
   used = (words.length > 0) & (words.role < len(sizes))

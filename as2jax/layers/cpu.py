@@ -1,16 +1,15 @@
 """What XLA:CPU needs written otherwise: loops over time and over layers, narrow convolutions.
 
 The loop over time runs over rows that hold several units. The gradient of a kernel is a sum over
-time. The loop's own derivative would add it up turn by turn, which writes the whole kernel in each
-turn and, on several devices, all-reduces it in each turn. Here the backward loop keeps the cotangents
-of each product, and one product after the loop gives the gradient: one all-reduce, and no kernel is
-written in a loop.
+time, which the loop's own derivative would add up turn by turn, writing (and on several devices
+all-reducing) the whole kernel in each. Here the backward loop keeps the cotangents of each product,
+and one product after the loop gives the gradient.
 
 A pair of sentences fills the upper left corner of its grid, on average a fifth of it (TrecQA). On
 CPU, examples are divided into a few groups, and each group's grids are cropped to the smallest of a
-few fixed sizes that holds all of its pairs: every size is compiled once, so that new lengths do not
-recompile. On other platforms, and under `vmap` over seeds, where a choice of sizes would compute
-all of them, the whole grids are convolved. The results are the same.
+few fixed sizes that holds all of its pairs. On other platforms, and under `vmap` over seeds, where
+a choice of sizes would compute all of them, the whole grids are convolved. The results are the
+same.
 """
 
 import itertools
@@ -36,7 +35,7 @@ Products = Mapping[str, tuple[Weight, Weight | None]]  # name -> (kernel [i, o],
 
 
 class Direction(NamedTuple):
-  """One direction of `scan_units`.
+  """Holds one direction of `scan_units`.
 
   Attributes:
     step: (product, state, inputs at one time [b, g]) -> (state, output [b, h]). Parameters reach it
@@ -62,13 +61,13 @@ def affine(
   bias: Float[Weight, " o"] | None,
   precision: Any,
 ) -> Float[Array, "*n o"]:
-  """x·kernel + bias in float32."""
+  """Return x·kernel + bias in float32."""
   product = jnp.einsum("...i,io->...o", x.astype(jnp.float32), kernel, precision=precision)
   return product if bias is None else product + spread(bias, product.shape)
 
 
 def single(products: Products, precision: Any) -> Product:
-  """A `Product` for a single step outside the loop."""
+  """Return a `Product` for a single step outside the loop."""
   return lambda name, x: affine(x, *products[name], precision)
 
 
@@ -80,18 +79,11 @@ def scan_units(
   unroll: int,
   precision: Any,
 ) -> list[tuple[Float[Array, "b l h"], Any]]:
-  """Outputs of each direction (zero at padding) and its state after a row's last unit.
-
+  """Return outputs of each direction (zero at padding) and its state after a row's last unit.
   Reading backward, that is the unit which the row begins with. A row without a unit keeps the
-  initial state. Differentiable in reverse mode.
-
-  Args:
-    directions: run side by side in one loop of l turns.
-    position: position within the unit, from 0.
-    segment: 0 for padding.
-    unroll: turns that one turn of the compiled loop holds.
-    precision: of the products.
-
+  initial state. Differentiable in reverse mode. The directions run side by side in one loop of l
+  turns, of which the compiled loop holds `unroll` a turn. `position` is that within the unit, from
+  0; `segment` is 0 for padding.
   """
   real = segment > 0
   first = real & (position == 0)
@@ -121,7 +113,9 @@ def scan_units(
 
 
 def _loop(steps, unroll, precision, products, initial, inputs, masks, offsets):
-  """((final states, outputs), operands): `offsets` are added to, `operands` enter each product."""
+  """Return ((final states, outputs), operands): `offsets` are added to, `operands` enter each
+  product.
+  """
 
   def turn(states, now):
     after = []
@@ -154,22 +148,15 @@ def _run(steps, unroll, precision, products, initial, inputs, masks):
 
 
 def _run_forward(steps, unroll, precision, products, initial, inputs, masks):
-  offsets = tuple(
-    {
-      name: jnp.zeros((*x.shape[:2], kernel.shape[1]), jnp.float32)
-      for name, (kernel, _) in kernels.items()
-    }
-    for kernels, x in zip(products, inputs, strict=True)
-  )
-  result, backward, operands = jax.vjp(
-    lambda initial, inputs, offsets: _loop(
-      steps, unroll, precision, products, initial, inputs, masks, offsets
-    ),
-    initial,
-    inputs,
-    offsets,
-    has_aux=True,
-  )
+  def zeros(kernels, x):
+    widths = {name: kernel.shape[1] for name, (kernel, _) in kernels.items()}
+    return {name: jnp.zeros((*x.shape[:2], n), jnp.float32) for name, n in widths.items()}
+
+  def loop(initial, inputs, offsets):
+    return _loop(steps, unroll, precision, products, initial, inputs, masks, offsets)
+
+  offsets = tuple(map(zeros, products, inputs))
+  result, backward, operands = jax.vjp(loop, initial, inputs, offsets, has_aux=True)
   return result, (backward, operands, products)
 
 
@@ -197,14 +184,11 @@ UNROLLED = 12  # layers that are unrolled by default: 10 % faster steps on CPU, 
 def scan_layers(
   apply: Callable, layer: nn.Module, x: Any, *scanned: Any, length: int, unroll: int, remat: bool
 ) -> tuple[Any, Any]:
-  """`apply(layer, x, *slice) → (x, output)` for each of `length` layers: the last x, all outputs.
-
-  Args:
-    scanned: arrays with a first axis of layers; each layer gets its slice.
-    unroll: number of layers in one turn of the loop; 0 means all of up to `UNROLLED` layers, and
-      one for deeper stacks or with `remat`.
-    remat: whether each layer is recomputed in the backward pass instead of keeping its activations.
-
+  """Apply `apply(layer, x, *slice) → (x, output)` for each of `length` layers: the last x, all
+  outputs.
+  `scanned` are arrays with a first axis of layers. A turn of the loop holds `unroll` layers; 0
+  means all of up to `UNROLLED` layers, and one for deeper stacks or with `remat`, by which each
+  layer is recomputed in the backward pass instead of keeping its activations.
   """
   unroll = unroll or (length if length <= UNROLLED and not remat else 1)
   if remat:
@@ -235,8 +219,8 @@ def cropped_convolution(
   columns: Int[Array, "n"],
   precision: str,
 ) -> Float[Array, "f n a b"]:
-  """`narrow_convolution` of grids that are 0 beyond the first `rows` × `columns` of each example.
-
+  """Return `narrow_convolution` of grids that are 0 beyond the first `rows` × `columns` of each
+  example.
   It is faster where neighbouring examples have the same size. The gradient with respect to `x` is
   correct within each example's rows and columns, and undefined beyond them.
   """
@@ -266,7 +250,7 @@ def cropped_convolution(
 
 
 def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
-  """`grouped` on CPU, but `whole` elsewhere and under `vmap`."""
+  """Return `grouped` on CPU, but `whole` elsewhere and under `vmap`."""
   alone = custom_vmap(grouped)
 
   @alone.def_vmap
@@ -279,18 +263,13 @@ def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
 
 
 def _sizes(shape: tuple[int, int], kernel: tuple[int, int]) -> list[tuple[int, int]]:
-  """The sizes that grids are cropped to, as (rows, columns)."""
+  """Return the sizes that grids are cropped to, as (rows, columns)."""
   cut = lambda size, side, parts: sorted({max(math.ceil(size * p), min(side, size)) for p in parts})
-  return list(
-    itertools.product(
-      *(cut(size, side, parts) for size, side, parts in zip(shape, kernel, (ROWS, COLUMNS)))
-    )
-  )
+  return list(itertools.product(*map(cut, shape, kernel, (ROWS, COLUMNS))))
 
 
 def _in_groups(at: Callable) -> Callable:
-  """Computes group after group, each at its size.
-
+  """Compute group after group, each at its size.
   `at(i, j)` is the function of one group cropped to i × j: `(x, kernel, …) → (grids, sum)`, where
   the grids are of full size and the sums of the groups are added; either may be None.
   """
@@ -306,10 +285,9 @@ def _in_groups(at: Callable) -> Callable:
 
     def one(total, group):
       x, least, *more = group
-      tall, wide = (
-        jnp.searchsorted(jnp.asarray(steps), need)
-        for steps, need in zip((heights, widths), least.max(axis=1))
-      )
+      tallest, widest = least.max(axis=1)
+      tall = jnp.searchsorted(jnp.asarray(heights), tallest)
+      wide = jnp.searchsorted(jnp.asarray(widths), widest)
       grids, extra = lax.switch(tall * len(widths) + wide, branches, x, kernel, *more)
       return jax.tree.map(jnp.add, total, extra), grids
 
@@ -322,21 +300,19 @@ def _in_groups(at: Callable) -> Callable:
 
 
 def _grown(y: Float[Array, "f n a b"], shape: tuple[int, int]) -> Float[Array, "f n i j"]:
-  """`y` with zeros after its rows and columns."""
-  return jnp.pad(y, [(0, 0), (0, 0), *((0, size - now) for size, now in zip(shape, y.shape[2:]))])
+  """Return `y` with zeros after its rows and columns."""
+  rows, columns = y.shape[2:]
+  return jnp.pad(y, [(0, 0), (0, 0), (0, shape[0] - rows), (0, shape[1] - columns)])
 
 
 def _forward_at(precision: str) -> Callable:
-  """XLA's own convolution: on CPU it takes two fifths of the time of a product over patches."""
-  dimensions = ("NHWC", "HWIO", "NHWC")
+  """Use XLA's own convolution: on CPU it takes two fifths of the time of a product over patches."""
 
   def at(i, j):
     def compute(x, kernel):
       shape = tuple(size - side + 1 for size, side in zip(x.shape[2:], kernel.shape))
       grids = x[:, :, :i, :j].transpose(1, 2, 3, 0)
-      return _grown(
-        _convolved(grids, kernel, dimensions, precision).transpose(3, 0, 1, 2), shape
-      ), None
+      return _grown(_convolved(grids, kernel, precision).transpose(3, 0, 1, 2), shape), None
 
     return compute
 
@@ -344,28 +320,27 @@ def _forward_at(precision: str) -> Callable:
 
 
 def _backward_at(precision: str) -> Callable:
-  """The kernel's gradient is a convolution that adds over examples, the grids' one over patches.
-
+  """Compute the kernel's gradient by a convolution that adds over examples, the grids' over
+  patches.
   The gradient that XLA derives for the grids from its convolution takes seven times as long.
   """
-  dimensions = ("NHWC", "HWIO", "NHWC")  # channels take the place of examples, and these theirs
 
   def at(i, j):
     def compute(x, kernel, gradient):
       a, b = (size - side + 1 for size, side in zip((i, j), kernel.shape))
       grids, gradient = x[:, :, :i, :j], gradient[:, :, :a, :b]
       _, back = jax.vjp(lambda grids: narrow_convolution(grids, kernel, precision), grids)
-      dk = _convolved(
-        grids.transpose(0, 2, 3, 1), gradient.transpose(2, 3, 1, 0), dimensions, precision
-      ).transpose(1, 2, 0, 3)
-      return _grown(*back(gradient), x.shape[2:]), dk
+      # Channels take the place of examples, and these theirs.
+      dk = _convolved(grids.transpose(0, 2, 3, 1), gradient.transpose(2, 3, 1, 0), precision)
+      return _grown(*back(gradient), x.shape[2:]), dk.transpose(1, 2, 0, 3)
 
     return compute
 
   return at
 
 
-def _convolved(x: Array, kernel: Array, dimensions: tuple[str, str, str], precision: str) -> Array:
+def _convolved(x: Array, kernel: Array, precision: str) -> Array:
+  dimensions = ("NHWC", "HWIO", "NHWC")
   return lax.conv_general_dilated(
     x, kernel, (1, 1), "VALID", dimension_numbers=dimensions, precision=precision
   )

@@ -21,10 +21,9 @@ NEVER = 3  # padding, the unknown word and the mark of a text's beginning are ne
 
 
 class WordScores(nn.Module):
-  """Kernel and bias of the softmax over the vocabulary.
-
-  Untied, it has a `kernel` [v, hidden] of its own. Tied, the table is the kernel, and an output of
-  another width than the table is projected to that width first.
+  """Holds kernel and bias of the softmax over the vocabulary.
+  Untied, it has a kernel `words` [v, hidden] of its own. Tied, the table is the kernel, and an
+  output of another width than the table is projected to that width first.
   """
 
   tied: bool
@@ -34,7 +33,7 @@ class WordScores(nn.Module):
   def __call__(
     self, hidden: Float[Array, "*n h"], table: Float[Array, "v d"]
   ) -> tuple[Float[Array, "*n k"], Float[Array, "v k"], Float[Array, " v"]]:
-    """(output, kernel, bias): `logits` of the three are the scores."""
+    """Return (output, kernel, bias): `logits` of the three are the scores."""
     rows, width = table.shape
     bias = self.param("bias", nn.initializers.zeros, (rows,), jnp.float32)
     if not self.tied:
@@ -46,15 +45,9 @@ class WordScores(nn.Module):
 
 
 class GRUDecoder(nn.Module):
-  """p(w₁ … w_n | z) = Π p(w_t | w_<t, z): z in the initial state, and beside each word read.
-
-  Attributes:
-    hidden_size: of the GRU.
-    tied: whether word vectors are the kernel of the softmax.
-    chunk: see `log_likelihood`.
-    unroll: time steps that one turn of the compiled loop holds.
-    precision: of the products.
-
+  """Computes p(w₁ … w_n | z) = Π p(w_t | w_<t, z): z in the initial state, and beside each word
+  read.
+  `chunk`: see `log_likelihood`; `unroll`: time steps that one turn of the compiled loop holds.
   """
 
   hidden_size: int
@@ -64,7 +57,7 @@ class GRUDecoder(nn.Module):
   precision: Any
 
   def setup(self):
-    """Creates the initial state's projection, the GRU and the softmax."""
+    """Create the initial state's projection, the GRU and the softmax."""
     self.start = nn.Dense(self.hidden_size, precision=self.precision)
     self.layer = Recurrent("gru", self.hidden_size, False, self.unroll, self.precision)
     self.words = WordScores(self.tied, self.precision)
@@ -77,7 +70,7 @@ class GRUDecoder(nn.Module):
     real: Bool[Array, "s e l"],
     table: Float[Array, "v d"],
   ) -> Float[Array, "s e l"]:
-    """Log p of each target, the word that follows the one `read`; 0 where not `real`."""
+    """Return log p of each target, the word that follows the one `read`; 0 where not `real`."""
     s, e, length = target.shape
     beside = jnp.broadcast_to(z[:, :, None], (s, e, length, z.shape[-1]))
     x = jnp.concatenate([read, beside], axis=-1).reshape(s * e, length, -1)
@@ -95,7 +88,7 @@ class GRUDecoder(nn.Module):
   def generate(
     self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
   ) -> Int[Array, "n {length}"]:
-    """Greedy decoding from the mark `begin`; 0 from the mark `end` on."""
+    """Decode greedily from the mark `begin`; 0 from the mark `end` on."""
 
     def step(module, carry, _):
       state, word, over = carry
@@ -115,20 +108,14 @@ class GRUDecoder(nn.Module):
 
 
 class BagDecoder(nn.Module):
-  """p(w₁ … w_n | z) = Π p(w_t | z): one hidden layer (ReLU), the words in no order.
-
-  Attributes:
-    hidden_size: of the layer.
-    tied, precision: see `GRUDecoder`.
-
-  """
+  """Computes p(w₁ … w_n | z) = Π p(w_t | z): one hidden layer (ReLU), the words in no order."""
 
   hidden_size: int
   tied: bool
   precision: Any
 
   def setup(self):
-    """Creates the hidden layer and the softmax."""
+    """Create the hidden layer and the softmax."""
     self.hidden = nn.Dense(self.hidden_size, precision=self.precision)
     self.words = WordScores(self.tied, self.precision)
 
@@ -140,7 +127,7 @@ class BagDecoder(nn.Module):
     real: Bool[Array, "s e l"],
     table: Float[Array, "v d"],
   ) -> Float[Array, "s e l"]:
-    """Log p of each target; 0 where not `real`. Nothing is read."""
+    """Return log p of each target; 0 where not `real`. Nothing is read."""
     del read
     scores = self._scores(z, table)
     values = jnp.take_along_axis(scores, target, axis=-1)
@@ -150,7 +137,7 @@ class BagDecoder(nn.Module):
   def generate(
     self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
   ) -> Int[Array, "n {length}"]:
-    """The most probable words, in descending order, without the marks."""
+    """Return the most probable words, in descending order, without the marks."""
     scores = self._scores(z, table)
     scores = jnp.where(jnp.arange(scores.shape[-1])[None] == end, -jnp.inf, scores)
     return NEVER + lax.top_k(scores[:, NEVER:], length)[1].astype(jnp.int32)

@@ -1,8 +1,8 @@
 """Dense layers, and sums that XLA:CPU computes slowly when it is asked for them plainly.
 
-XLA:CPU adds up the columns of a matrix element by element on one core, and channels hardly faster:
-the gradients of biases and norms took a twentieth of a training step. As a product with ones, which all cores share, the same
-sums take a tenth of that. On other platforms they are plain sums.
+XLA:CPU adds up the columns of a matrix element by element on one core, and channels hardly faster.
+As a product with ones, which all cores share, the same sums take a tenth of that. On other
+platforms they are plain sums.
 """
 
 import math
@@ -21,7 +21,7 @@ WIDTH = 8  # columns of ones: a product with a single one would not be a matrix 
 
 
 def column_sums(x: Float[Array, "*n d"]) -> Float[Array, " d"]:
-  """The sums over all axes but the last, added up in float32."""
+  """Return the sums over all axes but the last, added up in float32."""
   return lax.platform_dependent(x, cpu=_by_product, default=_plainly)
 
 
@@ -40,7 +40,7 @@ def _product(a: Array, b: Array) -> Array:
 
 
 def sum_of_squares(x: Float[Array, "..."]) -> Float[Array, ""]:
-  """The sum of all squared elements, added up in float32."""
+  """Return the sum of all squared elements, added up in float32."""
   squares = jnp.square(x.astype(jnp.float32))
   return lax.platform_dependent(squares, cpu=_all_by_product, default=jnp.sum)
 
@@ -51,13 +51,13 @@ def _all_by_product(x: Array) -> Array:
 
 
 def norm(tree: Any) -> Float[Array, ""]:
-  """The Euclidean norm of all arrays of a tree together, float32."""
+  """Return the Euclidean norm of all arrays of a tree together, float32."""
   return jnp.sqrt(sum(map(sum_of_squares, jax.tree.leaves(tree)), jnp.zeros(())))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(vector: Float[Array | np.ndarray, " d"], shape: tuple[int, ...]) -> Float[Array, "*n d"]:
-  """`vector` for every position of an array of `shape`; the gradient is by `column_sums`."""
+  """Return `vector` for every position of an array of `shape`; the gradient is by `column_sums`."""
   return jnp.broadcast_to(vector, shape)
 
 
@@ -73,7 +73,7 @@ spread.defvjp(_forward, _backward)
 
 
 def channel_sums(x: Float[Array, "c n *m"]) -> Float[Array, " c"]:
-  """The sums over all axes but the first, added up in float32; the gradient is `spread_channels`."""
+  """Return the sums over all axes but the first, in float32; the gradient is `spread_channels`."""
   return _channel_sums(x, x.shape)
 
 
@@ -96,7 +96,7 @@ def _channels_plainly(x: Array) -> Array:
 def spread_channels(
   vector: Float[Array | np.ndarray, " c"], shape: tuple[int, ...]
 ) -> Float[Array, "c n *m"]:
-  """An array of `shape` with `vector` along its first axis; the gradient is `channel_sums`."""
+  """Return an array of `shape` with `vector` along its first axis; the gradient is `channel_sums`."""
   return jnp.broadcast_to(jnp.expand_dims(vector, range(1, len(shape))), shape)
 
 
@@ -116,7 +116,7 @@ def affine(
   bias: Float[Array | np.ndarray, " o"],
   precision: Any,
 ) -> Float[Array, "*n o"]:
-  """x·kernel + bias; on CPU all gradients are products of two matrices."""
+  """Return x·kernel + bias; on CPU all gradients are products of two matrices."""
   product = _times(x, kernel, precision)
   return product + spread(bias, product.shape)
 
@@ -125,8 +125,7 @@ def affine(
 def _times(
   x: Float[Array, "*n i"], kernel: Float[Array | np.ndarray, "i o"], precision: Any
 ) -> Float[Array, "*n o"]:
-  """x·kernel; on CPU the gradient of the kernel is a product of two matrices.
-
+  """Return x·kernel; on CPU the gradient of the kernel is a product of two matrices.
   Over two axes, of rows and of tokens, XLA:CPU would copy what it multiplies. (Written so for all
   platforms, and forward too, a TPU's compiler needs five times the memory for temporaries.)
   """
@@ -149,7 +148,7 @@ _times.defvjp(_times_forward, _times_backward)
 
 @cache
 def _gradient_of_kernel(precision: Any) -> dict[str, Callable[[Array, Array], Array]]:
-  """The function of each platform; the same ones at each call, so that jax compiles them once."""
+  """Return the function of each platform; the same at each call, so that jax compiles them once."""
   return {
     name: partial(f, precision=precision) for name, f in (("cpu", _flat), ("default", _whole))
   }
@@ -166,12 +165,8 @@ def _whole(x: Array, gradient: Array, precision: Any) -> Array:
 
 
 class Dense(nn.Module):
-  """x·kernel + bias over the last axis, as flax's `Dense`, whose parameters it has.
-
-  Attributes:
-    features: width of the result.
-    dtype: of the arithmetic and the result; parameters are float32.
-
+  """Computes x·kernel + bias over the last axis, as flax's `Dense`, whose parameters it has.
+  `dtype` is that of the arithmetic and the result; parameters are float32.
   """
 
   features: int
@@ -181,7 +176,7 @@ class Dense(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
-    """Applies the layer."""
+    """Apply the layer to the last axis."""
     kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
     x, kernel, bias = (value.astype(self.dtype) for value in (x, kernel, bias))
@@ -189,17 +184,14 @@ class Dense(nn.Module):
 
 
 class MaskedBatchNorm(nn.Module):
-  """γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015; M²S-Net eq. 3 and 4).
+  """Computes γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015; M²S-Net eq. 3
+  and 4).
 
   In training, mean and variance are those of the positions with mask 1 of the whole batch, over all
   shards; in prediction they are the running ones of the collection `batch_stats`. As in PyTorch and
   Caffe, a batch is normalised with its biased variance, and the running variance is the unbiased
-  one. A batch without a real position does not change the running statistics.
-
-  Attributes:
-    momentum: weight of the old running statistics at each step.
-    eps: added to the variance.
-
+  one. A batch without a real position does not change the running statistics, whose old values have
+  the weight `momentum` at each step.
   """
 
   momentum: float
@@ -209,7 +201,7 @@ class MaskedBatchNorm(nn.Module):
   def __call__(
     self, x: Float[Array, "c *n"], mask: Float[Array, "*n"], *, train: bool
   ) -> Float[Array, "c *n"]:
-    """Normalised `x`, 0 where `mask` is 0; the channels come first."""
+    """Return normalised `x`, 0 where `mask` is 0; the channels come first."""
     channels = x.shape[:1]
     mean = self.variable("batch_stats", "mean", jnp.zeros, channels, jnp.float32)
     var = self.variable("batch_stats", "var", jnp.ones, channels, jnp.float32)
@@ -235,8 +227,8 @@ class MaskedBatchNorm(nn.Module):
 def masked_moments(
   x: Float[Array, "c *n"], mask: Float[Array, "*n"]
 ) -> tuple[Float[Array, "c"], Float[Array, "c"], Float[Array, ""]]:
-  """Mean and biased variance of each channel where `mask` is not 0, and the number of positions.
-
+  """Return mean and biased variance of each channel where `mask` is not 0, and the number of
+  positions.
   Computed in two passes, because E[x²] − E[x]² loses digits where the mean is large.
   """
   real = mask[None] > 0

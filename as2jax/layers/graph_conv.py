@@ -15,12 +15,8 @@ MASKED = -1e30  # finite, so that no softmax can become NaN
 
 
 class FeedForward(nn.Module):
-  """FFN of CASSIE: one hidden layer, ReLU, one output.
-
-  Attributes:
-    hidden: width of the hidden layer.
-    output_bias: whether the output has a bias, which a softmax over outputs would cancel.
-
+  """Is the FFN of CASSIE, in float32: one hidden layer, ReLU, one output.
+  `output_bias`: whether the output has a bias, which a softmax over outputs would cancel.
   """
 
   hidden: int
@@ -28,7 +24,7 @@ class FeedForward(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-    """Returns one number for each vector, computed in float32."""
+    """Return one number for each vector."""
     highest = lax.Precision.HIGHEST
     x = nn.Dense(self.hidden, precision=highest, name="hidden")(x.astype(jnp.float32))
     output = nn.Dense(1, use_bias=self.output_bias, precision=highest, name="output")
@@ -38,8 +34,7 @@ class FeedForward(nn.Module):
 def sentence_graphs(
   nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]
 ) -> jraph.GraphsTuple:
-  """Fully connected graphs with self loops; `[s, e·k, …]` nodes and `[s, e·k·k, …]` edges.
-
+  """Return fully connected graphs with self loops; `[s, e·k, …]` nodes and `[s, e·k·k, …]` edges.
   An edge holds 1 where both its ends are present, else 0; edges are in the order (example, i, j),
   where i is the receiver.
   """
@@ -65,7 +60,7 @@ def sentence_graphs(
 
 
 def edge_features(graph: jraph.GraphsTuple, values: Float[Array, "s n d"]) -> tuple[Array, Array]:
-  """The values of the receiver i and of the sender j of each edge, `[s, edges, d]`."""
+  """Return the values of the receiver i and of the sender j of each edge, `[s, edges, d]`."""
   take = jax.vmap(lambda v, i: v[i])
   return take(values, graph.receivers), take(values, graph.senders)
 
@@ -75,13 +70,9 @@ SELF_TERMS = ("none", "residual", "loop")
 
 
 class EdgeWeights(nn.Module):
-  """α_ij = softmax_j FFN([r_i ⊙ r_j; d_i; d_j]) over the present j (CASSIE section 3.3).
-
-  Attributes:
-    hidden: width of the FFN.
-    weighting: `softmax` (the paper's equation), or `sigmoid` of the FFN (the paper's text once), by
-      which a node's weights do not add up to 1.
-
+  """Computes α_ij = softmax_j FFN([r_i ⊙ r_j; d_i; d_j]) over the present j (CASSIE section 3.3).
+  `weighting` is `softmax` (the paper's equation), or `sigmoid` of the FFN (the paper's text once),
+  by which a node's weights do not add up to 1.
   """
 
   hidden: int
@@ -89,7 +80,7 @@ class EdgeWeights(nn.Module):
 
   @nn.compact
   def __call__(self, graph: jraph.GraphsTuple, distance: Float[Array, "s n"]) -> jraph.GraphsTuple:
-    """`graph` (edges 1 or 0) with α as its edges; 0 where either end is absent."""
+    """Return `graph` (edges 1 or 0) with α as its edges; 0 where either end is absent."""
     left, right = edge_features(graph, graph.nodes)
     d = jnp.concatenate(edge_features(graph, distance[..., None]), axis=-1)
     score = FeedForward(self.hidden, output_bias=False, name="score")
@@ -105,20 +96,17 @@ class EdgeWeights(nn.Module):
 
 
 class GraphConvolution(nn.Module):
-  """h_i = ReLU(Σ_j α_ij W h_j + b) (CASSIE eq. 2); W is square.
-
-  Attributes:
-    self_term: what keeps nodes apart, which convolutions with weights that add up to 1 average:
-      `none` (the paper's), `residual` (h_i is added to the result) or `loop` (a second square matrix
-      times h_i is added before ReLU).
-
+  """Computes h_i = ReLU(Σ_j α_ij W h_j + b) (CASSIE eq. 2); W is square.
+  `self_term` keeps nodes apart, which convolutions with weights that add up to 1 average: `none`
+  (the paper's), `residual` (h_i is added to the result) or `loop` (a second square matrix times h_i
+  is added before ReLU).
   """
 
   self_term: str = "none"
 
   @nn.compact
   def __call__(self, graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
-    """Returns the graph with its new node vectors; edges hold the weights α."""
+    """Return the graph with its new node vectors; edges hold the weights α."""
     n, width = graph.nodes.shape[1:]
     sent = nn.Dense(width, use_bias=False, precision=lax.Precision.HIGHEST, name="map")(graph.nodes)
     bias = self.param("bias", nn.initializers.zeros, (width,), jnp.float32)
@@ -135,5 +123,5 @@ class GraphConvolution(nn.Module):
 
 
 def ungroup(values: Float[Array, "s n *d"], k: int) -> Float[Array, "s e k *d"]:
-  """Reshapes the values of nodes to `[…, example, node, …]`."""
+  """Reshape the values of nodes to `[…, example, node, …]`."""
   return values.reshape(values.shape[0], -1, k, *values.shape[2:])

@@ -2,9 +2,7 @@
 
 A unit is a span (row, start, length) of its shard, which begins where `position` is 0; spans do not
 overlap. The result has one float32 vector per slot, the zero vector for an unused one (length 0).
-Sums by unit are segment sums, whose cost is linear in the tokens: a membership matrix cost 17 times
-as much in a shard of 24 x 128 tokens and 47 times in one of 192 x 128, and differences of running
-sums lose digits.
+Sums by unit are segment sums, whose cost is linear in the tokens.
 """
 
 from typing import Any
@@ -26,13 +24,12 @@ MODES = ("mean", "max", "cls", "cls_last", "mean_sqrt_len", "weighted_mean")
 def pool(
   hidden: Float[Array, "s r l d"], tokens: Tokens, units: Units, mode: str
 ) -> Float[Array, "s u d"]:
-  """One vector a unit: `mean` or `max` of its tokens, its first (`cls`) or last (`cls_last`) one.
-
+  """Return one vector a unit: `mean` or `max` of its tokens, its first (`cls`) or last (`cls_last`)
+  one.
   `mean_sqrt_len` is the sum of the n tokens divided by √n; `weighted_mean` weighs the i-th token,
   from 1, by i: Σ i·h_i / (n (n+1) / 2). Special tokens count, padding does not. `max` is per
-  dimension, and its gradient goes to the first token that attains it.
-
-  Errors: `InputError` for another mode.
+  dimension, and its gradient goes to the first token that attains it. Raises InputError for another
+  mode.
   """
   if mode not in MODES:
     raise InputError(f"pooling: {mode!r} is none of {', '.join(MODES)}")
@@ -59,7 +56,7 @@ def pool(
 
 
 def unit_of_token(tokens: Tokens, units: Units) -> Int[Array, "s n"]:
-  """The slot of the unit that each token of its shard belongs to; the number of slots for none."""
+  """Return the slot of the unit of each token of its shard; the number of slots for none."""
   _, r, l = tokens.position.shape
   slots = units.length.shape[1]
 
@@ -76,13 +73,15 @@ def unit_of_token(tokens: Tokens, units: Units) -> Int[Array, "s n"]:
 
 
 class AttentionPooling(nn.Module):
-  """Σ softmax(h·w / √d) h over a unit's tokens, with a learned query w (ASBERT's attention P1)."""
+  """Computes Σ softmax(h·w / √d) h over a unit's tokens, with a learned query w (ASBERT's attention
+  P1).
+  """
 
   @nn.compact
   def __call__(
     self, hidden: Float[Array, "s r l d"], tokens: Tokens, units: Units
   ) -> Float[Array, "s u d"]:
-    """Returns one vector a unit, 0 for slots without a unit."""
+    """Return one vector a unit, 0 for slots without a unit."""
     width = hidden.shape[-1]
     query = self.param("query", INITIALIZER, (width,), jnp.float32)
     flat = _flat(hidden)
@@ -110,7 +109,7 @@ def _sum(
 def _first_maximum(
   flat: Float[Array, "s n d"], slot: Int[Array, "s n"], slots: int
 ) -> Int[Array, "s {slots} d"]:
-  """Number of the first token of each unit that attains its maximum, per dimension."""
+  """Return the number of the first token of each unit that attains its maximum, per dimension."""
 
   def shard(flat, slot):
     number = jnp.arange(flat.shape[0], dtype=jnp.int32)[:, None]
@@ -122,13 +121,9 @@ def _first_maximum(
 
 
 class StructuredSelfAttention(nn.Module):
-  """M = A·H with A = softmax(W₂ tanh(W₁ Hᵀ)) over a sentence's words, r rows ("hops"); eqs. 6, 7.
-
-  Attributes:
-    hops: r.
-    size: d_a, units of the hidden layer; neither layer has a bias.
-    precision: of the products.
-
+  """Computes M = A·H with A = softmax(W₂ tanh(W₁ Hᵀ)) over a sentence's words, r rows ("hops");
+  eqs. 6, 7.
+  `hops` is r; `size` is d_a, units of the hidden layer; neither layer has a bias.
   """
 
   hops: int
@@ -139,7 +134,7 @@ class StructuredSelfAttention(nn.Module):
   def __call__(
     self, hidden: Float[Array, "n l d"], real: Bool[Array, "n l"]
   ) -> tuple[Float[Array, "n {self.hops*hidden.shape[-1]}"], Float[Array, "n {self.hops} l"]]:
-    """M, its rows one after the other, and A; both 0 for a sentence without words."""
+    """Return M, its rows one after the other, and A; both 0 for a sentence without words."""
     dense = lambda size, name: nn.Dense(size, use_bias=False, precision=self.precision, name=name)
     scores = dense(self.hops, "hops")(jnp.tanh(dense(self.size, "hidden")(hidden)))
     scores = jnp.where(real[..., None], scores, MASKED)
@@ -149,6 +144,6 @@ class StructuredSelfAttention(nn.Module):
 
 
 def redundancy(weights: Float[Array, "n r l"]) -> Float[Array, "n"]:
-  """‖AAᵀ − I‖² (Frobenius; eq. 8): 0 where each hop attends to a single word of its own."""
+  """Return ‖AAᵀ − I‖² (Frobenius; eq. 8): 0 where each hop attends to a single word of its own."""
   product = jnp.einsum("nrl,nql->nrq", weights, weights, precision=jax.lax.Precision.HIGHEST)
   return jnp.square(product - jnp.eye(weights.shape[1])[None]).sum((1, 2))

@@ -2,9 +2,7 @@
 
 A row holds several units; the state is reset at each unit's first token (in the backward direction
 at its last), and padding has no effect. All arithmetic is float32, and vectors at padding must be
-finite. The directions of a layer advance together in one loop over time
-(`unit_scan`), which holds the recurrent products alone: inputs are projected before it, all tokens
-at once.
+finite. Inputs are projected before the loop over time, all tokens at once.
 """
 
 from collections.abc import Mapping
@@ -32,8 +30,8 @@ NAMES = {
 def gru_step(
   product: Product, hidden: Float[Array, "b h"], projected: Float[Array, "b g"]
 ) -> tuple[Float[Array, "b h"], Float[Array, "b h"]]:
-  """H' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)) (Cho et al. 2014 in PyTorch's form).
-
+  """Return h' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)) (Cho et al. 2014 in PyTorch's
+  form).
   The gates are reset r, update z and new n, in this order along g = 3h. The reset gate multiplies
   the recurrent product with its bias; the paper has it multiply h. Returns (state, output).
   """
@@ -49,7 +47,7 @@ def lstm_step(
   state: tuple[Float[Array, "b h"], Float[Array, "b h"]],
   projected: Float[Array, "b g"],
 ) -> tuple[tuple[Float[Array, "b h"], Float[Array, "b h"]], Float[Array, "b h"]]:
-  """C' = f c + i g, h' = o tanh c', gates i, f, g, o in this order; returns ((h', c'), h')."""
+  """Return ((h', c'), h') with c' = f c + i g, h' = o tanh c', gates i, f, g, o in this order."""
   hidden, cell = state
   gates = projected + product("recurrent", hidden)
   enter, forget, new, leave = jnp.split(gates, 4, axis=-1)
@@ -59,17 +57,14 @@ def lstm_step(
 
 
 class Cell(nn.Module):
-  """A single step with the parameters of one direction of `Recurrent`, k gates of h each.
-
-  input_kernel [d, k h], recurrent_kernel [h, k h], input_bias and recurrent_bias [k h]
-  """
+  """Takes a single step with the parameters of one direction of `Recurrent`, k gates of h each."""
 
   hidden_size: int
   precision: Any
 
   @nn.compact
   def weights(self, input_size: int) -> dict[str, Weight]:
-    """The parameters as arrays."""
+    """Return the parameters as arrays."""
     width, bound = self.gates * self.hidden_size, self.hidden_size**-0.5
 
     def uniform(key, shape):  # as PyTorch draws them
@@ -84,40 +79,40 @@ class Cell(nn.Module):
     return {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
 
   def project(self, x: Float[Array, "*n d"]) -> Float[Array, "*n g"]:
-    """The inputs' contribution to the gates, which is all that a step needs of the inputs."""
+    """Return the inputs' contribution to the gates, all that a step needs of the inputs."""
     weights = self.weights(x.shape[-1])
     return affine(x, weights["input_kernel"], weights["input_bias"], self.precision)
 
   def products(self, input_size: int) -> Products:
-    """The parameters of the products that `scan_units` and `single` compute."""
+    """Return the parameters of the products that `scan_units` and `single` compute."""
     weights = self.weights(input_size)
     return {"recurrent": (weights["recurrent_kernel"], weights["recurrent_bias"])}
 
   def __call__(self, state: Any, x: Float[Array, "b d"]) -> Any:
-    """The state after `x`."""
+    """Return the state after `x`."""
     product = single(self.products(x.shape[-1]), self.precision)
     return self.step(product, state, self.project(x))[0]
 
 
 class GRUCell(Cell):
-  """`Cell` of a GRU; its state is its output [b, h]."""
+  """Is the `Cell` of a GRU; its state is its output [b, h]."""
 
   gates = 3
   step = staticmethod(gru_step)
 
   def zero(self, b: int) -> Float[Array, "{b} h"]:
-    """The initial state of `b` rows."""
+    """Return the initial state of `b` rows."""
     return jnp.zeros((b, self.hidden_size), jnp.float32)
 
 
 class LSTMCell(Cell):
-  """`Cell` of an LSTM; its state is (hidden, cell), both [b, h]."""
+  """Is the `Cell` of an LSTM; its state is (hidden, cell), both [b, h]."""
 
   gates = 4
   step = staticmethod(lstm_step)
 
   def zero(self, b: int) -> tuple[Float[Array, "{b} h"], Float[Array, "{b} h"]]:
-    """The initial state of `b` rows."""
+    """Return the initial state of `b` rows."""
     return (jnp.zeros((b, self.hidden_size), jnp.float32),) * 2
 
 
@@ -125,7 +120,8 @@ CELLS = {"gru": GRUCell, "lstm": LSTMCell}
 
 
 class Recurrent(nn.Module):
-  """A GRU or LSTM layer over packed rows, equal to `torch.nn.GRU` and `torch.nn.LSTM` of one layer.
+  """Is a GRU or LSTM layer over packed rows, equal to `torch.nn.GRU` and `torch.nn.LSTM` of one
+  layer.
 
   Parameters are those of its cells, `forward` and `backward`: a decoder takes a single step with
   `layer.forward(state, x)`. With `max` pooling of an LSTM's two directions this is InferSent's
@@ -147,12 +143,7 @@ class Recurrent(nn.Module):
   precision: Any
 
   def setup(self):
-    """Creates the cell of each direction.
-
-    Raises:
-      InputError: `cell` is not known.
-
-    """
+    """Create the cell of each direction; InputError where `cell` is not known."""
     if self.cell not in CELLS:
       raise InputError(f"cell: {self.cell!r} is none of {', '.join(CELLS)}")
     for name in DIRECTIONS[: 1 + self.bidirectional]:
@@ -165,8 +156,7 @@ class Recurrent(nn.Module):
     segment: Int[Array, "b l"],
     initial: Any = None,
   ) -> Float[Array, "b l {(1+self.bidirectional)*self.hidden_size}"]:
-    """Vectors [b, l, h] or, of both directions, [b, l, 2h]; zero at padding.
-
+    """Return vectors [b, l, h] or, of both directions, [b, l, 2h]; zero at padding.
     `initial` is the state that each unit of a row starts from, zero where None: [b, h], of an LSTM
     the pair (hidden, cell) of these, and with `bidirectional` a pair (forward, backward) of states.
     """
@@ -188,10 +178,10 @@ class Recurrent(nn.Module):
 def from_torch(
   tensors: Mapping[str, np.ndarray], prefix: str, layer: int = 0
 ) -> dict[str, dict[str, np.ndarray]]:
-  """The parameters of `Recurrent` from those of one layer of a `torch.nn.GRU` or `torch.nn.LSTM`.
-
+  """Return the parameters of `Recurrent` from those of one layer of a `torch.nn.GRU` or
+  `torch.nn.LSTM`.
   Tensors are found as `{prefix}weight_ih_l{layer}` and so on; both directions are read where the
-  second is there. Errors: `InputError` for a missing tensor and for shapes that do not fit.
+  second is there. Raises InputError for a missing tensor and for shapes that do not fit.
   """
   backward = any(_torch_name(prefix, name, layer, "backward") in tensors for name in NAMES)
   params = {}
@@ -219,7 +209,7 @@ def from_torch(
 def to_torch(
   params: Mapping[str, Mapping[str, Any]], prefix: str, layer: int = 0
 ) -> dict[str, np.ndarray]:
-  """The inverse of `from_torch`: float32 arrays under PyTorch's names."""
+  """Return the inverse of `from_torch`: float32 arrays under PyTorch's names."""
   return {
     _torch_name(prefix, leaf, layer, direction): np.asarray(value, np.float32).T.copy()
     for direction, weights in params.items()

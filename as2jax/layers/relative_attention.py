@@ -23,8 +23,7 @@ WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, t
 def sinusoids(
   queries: int, keys: int, width: int, clamp_len: int
 ) -> Float[Array, "distances {width}"]:
-  """[sin; cos] of the distances keys, keys - 1, … 1 - queries, one row each.
-
+  """Return [sin; cos] of the distances keys, keys - 1, … 1 - queries, one row each.
   A clamp_len above 0 cuts distances to ±clamp_len. Frequencies are rounded to float32 where the
   reference rounds them: an angle of hundreds of radians shows the last bit of its frequency.
   """
@@ -38,12 +37,10 @@ def sinusoids(
 
 
 def relative_shift(scores: Float[Array, "b h q p"], keys: int) -> Float[Array, "b h q {keys}"]:
-  """Scores by distance as scores by key: entry (i, j) is entry (i, q - i + j) of `scores`.
-
+  """Return scores by distance as scores by key: entry (i, j) is entry (i, q - i + j) of `scores`.
   `scores` has the columns of `sinusoids`, p = q + keys. In row-major order, the wanted entries of
   each row begin one place earlier than those of the row before, so that dropping the first q
-  numbers and reshaping to rows of p - 1 aligns them: this needs no gather and no [q, keys, d]
-  array.
+  numbers and reshaping to rows of p - 1 aligns them.
   """
   b, h, q, p = scores.shape
   flat = scores.reshape(b, h, q * p)[..., q:]
@@ -51,7 +48,7 @@ def relative_shift(scores: Float[Array, "b h q p"], keys: int) -> Float[Array, "
 
 
 class RelativeAttention(nn.Module):
-  """Multi-head attention of XLNet's content stream, without residual or norm.
+  """Is multi-head attention of XLNet's content stream, without residual or norm.
 
   The score of query i and key j (Yang et al. 2019, appendix A.2) is
   ((q_i + r_w)·k_j + (q_i + r_r)·W_r R_{i-j} + (q_i + r_s)·s_ij) / √k
@@ -74,9 +71,8 @@ class RelativeAttention(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Queries come from `x`, keys and values from `context` (memory, then the row).
-
-    `positions` are the sinusoids of their distances.
+    """Attend from `x` to `context` (memory, then the row); `positions` are the sinusoids of
+    distances.
     """
     b, l, d = x.shape
     width = d // self.num_heads
@@ -109,7 +105,7 @@ class RelativeAttention(nn.Module):
 
 
 class DroppedFeedForward(nn.Module):
-  """Two dense layers with an activation and dropout between, applied to each token."""
+  """Applies two dense layers with an activation and dropout between to each token."""
 
   width: int
   activation: str
@@ -119,7 +115,7 @@ class DroppedFeedForward(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
-    """Applies the layers; dropout acts with `train`."""
+    """Apply the layers; dropout acts with `train`."""
     dense = lambda width, name: Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
@@ -128,7 +124,7 @@ class DroppedFeedForward(nn.Module):
 
 
 class RelativeLayer(nn.Module):
-  """Relative attention and feed-forward, each followed by dropout, residual and norm."""
+  """Applies relative attention and feed-forward, each followed by dropout, residual and norm."""
 
   num_heads: int
   intermediate_size: int
@@ -150,7 +146,7 @@ class RelativeLayer(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Updates `x` by attention over `context` (memory, then the row); dropout acts with `train`."""
+    """Update `x` by attention over `context`; dropout acts with `train`."""
     attended = RelativeAttention(
       self.num_heads, self.attention_dropout, self.dtype, self.precision, name="attention"
     )(x, context, mask, same_type, positions, train=train)

@@ -20,13 +20,9 @@ SEGMENTS = {
 
 
 class SegmentEmbeddings(nn.Module):
-  """Learned vectors by role, `embedding` [rows, width]: an `input_offset`.
-
-  Attributes:
-    rows: the row of each role.
-    width: of the encoder's hidden vectors.
-    start: `normal`, N(0, 0.02), or `zero`, by which the encoder begins as it was pretrained.
-
+  """Holds learned vectors by role, `embedding` [rows, width]: an `input_offset`.
+  `rows` is the row of each role, `width` that of the encoder's hidden vectors; `start` is `normal`,
+  N(0, 0.02), or `zero`, by which the encoder begins as it was pretrained.
   """
 
   rows: tuple[int, ...]
@@ -35,7 +31,7 @@ class SegmentEmbeddings(nn.Module):
 
   @nn.compact
   def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
-    """Returns the vector of each token's role."""
+    """Return the vector of each token's role."""
     shape = (max(self.rows) + 1, self.width)
     initial = {"normal": nn.initializers.normal(0.02), "zero": nn.initializers.zeros}[self.start]
     table = self.param("embedding", initial, shape, jnp.float32)
@@ -48,10 +44,7 @@ class SegmentEmbeddings(nn.Module):
 
 def segment_rows(model: nn.Module) -> tuple[int, ...]:
   """Return the row of each role: that of `model.segments`, or two without context or ranks.
-
-  Raises:
-    InputError: `segments` is `ranks` in a template that has none.
-
+  Raises InputError where `segments` is `ranks` in a template that has none.
   """
   if model.segments == "ranks" and model.template != "joint":
     raise InputError(

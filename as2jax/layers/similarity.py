@@ -24,16 +24,10 @@ def gather_units(
   mask: Float[Array, "s e"],
   size: int,
 ) -> tuple[Float[Array, "s e {size} d"], Int[Array, "s e"]]:
-  """Gathers the token vectors of the units that examples point to.
-
-  Args:
-    members: indices of units, local to their shard.
-    mask: 0 for an example that is padding.
-    size: the largest number of tokens; further tokens are cut off.
-
-  Returns:
-    The vectors, zero beyond a unit's end, and the number of real ones (0 for padding).
-
+  """Return the token vectors of the units that examples point to, zero beyond a unit's end, and
+  their number.
+  `members` are indices of units, local to their shard; `mask` is 0 for an example that is padding;
+  tokens beyond `size` are cut off.
   """
   of = lambda values: jnp.take_along_axis(values, members, axis=1)
   length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
@@ -48,22 +42,21 @@ def gather_units(
 def rectangle(
   rows: Int[Array, "n"], columns: Int[Array, "n"], shape: tuple[int, int]
 ) -> Float[Array, "n i j"]:
-  """1 in the first `rows` × `columns` positions of each example's grid, 0 elsewhere."""
+  """Return 1 in the first `rows` × `columns` positions of each example's grid, 0 elsewhere."""
   inside = lambda count, size: jnp.arange(size, dtype=jnp.int32)[None] < count[:, None]
   both = inside(rows, shape[0])[:, :, None] & inside(columns, shape[1])[:, None, :]
   return both.astype(jnp.float32)
 
 
 def euclidean(x: Float[Array, "n i d"], y: Float[Array, "n j d"]) -> Float[Array, "n i j"]:
-  """1 / (1 + |x − y|) of each pair (M²S-Net eq. 1, Euc.), with gradient 0 where x = y.
-
+  """Return 1 / (1 + |x − y|) of each pair (M²S-Net eq. 1, Euc.), with gradient 0 where x = y.
   Computed from the differences: with |x|² + |y|² − 2xy the distance of a word to itself is not 0.
   """
   return 1 / (1 + norm(x[:, :, None] - y[:, None]))
 
 
 def cosine(x: Float[Array, "n i d"], y: Float[Array, "n j d"]) -> Float[Array, "n i j"]:
-  """x·y / (|x|·|y|) of each pair (M²S-Net eq. 1, Cos.); 0 where either vector is zero."""
+  """Return x·y / (|x|·|y|) of each pair (M²S-Net eq. 1, Cos.); 0 where either vector is zero."""
 
   def unit(z):
     length = norm(z)[..., None]
@@ -73,17 +66,10 @@ def cosine(x: Float[Array, "n i d"], y: Float[Array, "n j d"]) -> Float[Array, "
 
 
 class SimilarityGrid(nn.Module):
-  """M of M²S-Net (eq. 1), masked: 0 for pairs with a token that is padding.
-
+  """Computes M of M²S-Net (eq. 1), masked: 0 for pairs with a token that is padding.
   The learnt metric is x·U_k y + B_k, with U `[k, d, d]` and B `[k, i, j]`, which belongs to
-  positions and so fixes the size of the grid. U starts at I/√d plus noise, which tells the k modes
-  apart; B at 0.
-
-  Attributes:
-    similarity: one of `SIMILARITIES`.
-    modes: k; 1 for those without parameters.
-    noise: standard deviation of the noise in U.
-
+  positions and so fixes the size of the grid. U starts at I/√d plus noise of standard deviation
+  `noise`, which tells the k = `modes` modes apart; B at 0.
   """
 
   similarity: str
@@ -94,19 +80,11 @@ class SimilarityGrid(nn.Module):
   def __call__(
     self, x: Float[Array, "n i d"], y: Float[Array, "n j d"], mask: Float[Array, "n i j"]
   ) -> Float[Array, "{self.modes} n i j"]:
-    """Compares each token of `x` with each of `y`.
-
-    Raises:
-      InputError: `similarity` is not known, or `modes` does not fit it.
-
+    """Compare each token of `x` with each of `y`; InputError for `modes` that do not fit
+    `similarity`.
     """
-    if self.similarity not in SIMILARITIES:
-      raise InputError(f"model.similarity = {self.similarity!r}: use one of {SIMILARITIES}")
-    if self.modes < 1 or (self.similarity != "metric" and self.modes != 1):
-      raise InputError(
-        f"model.modes = {self.modes}: {self.similarity} has "
-        f"{'1 or more' if self.similarity == 'metric' else 'exactly 1'}"
-      )
+    if self.similarity != "metric" and self.modes != 1:
+      raise InputError(f"model.modes = {self.modes}: {self.similarity} has exactly 1")
     if self.similarity == "metric":
       grid = self._metric(x, y)
     else:
@@ -129,13 +107,11 @@ class SimilarityGrid(nn.Module):
 def narrow_convolution(
   x: Float[Array, "c n i j"], kernel: Float[Array, "h w c f"], precision: str
 ) -> Float[Array, "f n a b"]:
-  """Convolution without padding (M²S-Net eq. 2), `[f, n, i − h + 1, j − w + 1]`.
-
-  Computed as one matrix product over patches: on CPU, with its gradients, this is no slower than
-  XLA's convolution with the gradients that XLA derives (`cropped_convolution` mixes both), and under `vmap` over seeds, where XLA's becomes a grouped convolution, it is
-  little slower per seed than alone. Patches are stacked on the channels, the first axis, so that
-  they are copied in long runs: with channels last the same product takes longer, and several
-  products over shifted views take far longer.
+  """Convolve without padding (M²S-Net eq. 2): `[f, n, i − h + 1, j − w + 1]`.
+  Computed as one matrix product over patches: with its gradients no slower on CPU than XLA's
+  convolution, and under `vmap` over seeds, where XLA's becomes a grouped convolution, little slower
+  per seed than alone. Patches are stacked on the channels, the first axis, so that they are copied
+  in long runs.
   """
   height, width, channels, filters = kernel.shape
   _, n, i, j = x.shape
@@ -151,10 +127,8 @@ def narrow_convolution(
 
 
 def average_pool(x: Float[Array, "c n i j"], size: int) -> Float[Array, "c n a b"]:
-  """Means of size × size tiles; rows and columns left over at the end are dropped.
-
-  Rows are added before columns: on CPU this takes, with its gradient, a ninth of the time of a mean
-  over two axes.
+  """Return means of size × size tiles; rows and columns left over at the end are dropped.
+  Rows are added before columns: on CPU this takes a ninth of the time of a mean over two axes.
   """
   channels, n, i, j = x.shape
   i, j = i // size, j // size

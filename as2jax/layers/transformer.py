@@ -24,17 +24,16 @@ MASKED = -1e30  # finite, so that no row of scores can become NaN
 
 
 def is_transformer(encoder: nn.Module) -> bool:
-  """Whether an encoder computes its rows by layers of attention."""
+  """Tell whether an encoder computes its rows by layers of attention."""
   return "num_heads" in {field.name for field in dataclasses.fields(encoder)}
 
 
 def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-  """32 random bits an element: a hash of the element's number, seeded with two words of `key`.
-
-  Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`), the first seeded
-  with one word and the second with the other. The result depends only on the element's number in
-  the whole array, so it fuses into its consumer and is the same however the array is sharded. jax's
-  own generator, called for every attention probability, costs a quarter of a step on CPU. The
+  """Return 32 random bits an element: a hash of the element's number, seeded with two words of
+  `key`.
+  Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`). The result
+  depends only on the element's number in the whole array, so it fuses into its consumer and is the
+  same however the array is sharded; jax's own generator costs a quarter of a step on CPU. The
   quality is sufficient for dropout masks only; an array of over 2³² elements repeats its bits.
   """
   words = jax.random.bits(key, (2,), jnp.uint32)
@@ -52,8 +51,7 @@ def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
 
 
 def dropout(key: Array, x: Float[Array, "..."], rate: float) -> Float[Array, "..."]:
-  """`x` with each element zeroed with probability `rate`, the rest divided by 1 - rate.
-
+  """Return `x` with each element zeroed with probability `rate`, the rest divided by 1 - rate.
   A function of `key` and of the element's index: the same on any number of devices.
   """
   if not 0 <= rate < 1:
@@ -66,20 +64,20 @@ def dropout(key: Array, x: Float[Array, "..."], rate: float) -> Float[Array, "..
 
 
 class Dropout(nn.Module):
-  """`dropout` with the key of the module's `dropout` stream; nothing when `train` is false."""
+  """Applies `dropout` with the key of the module's `dropout` stream; nothing when `train` is false."""
 
   rate: float
 
   @nn.compact
   def __call__(self, x: Float[Array, "..."], *, train: bool) -> Float[Array, "..."]:
-    """Drops elements of `x` with `train`, and returns `x` itself without."""
+    """Drop elements of `x` with `train`."""
     if not train or self.rate == 0:
       return x
     return dropout(self.make_rng("dropout"), x, self.rate)
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-  """X Φ(x) with the exact error function (Hendrycks and Gimpel 2016), as BERT has it."""
+  """Return x Φ(x) with the exact error function (Hendrycks and Gimpel 2016), as BERT has it."""
   return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
 
 
@@ -91,7 +89,7 @@ ACTIVATIONS = {
 
 
 class LayerNorm(nn.Module):
-  """Layer normalisation over the last axis with float32 statistics; the result is in `dtype`."""
+  """Normalises the last axis with float32 statistics; the result is in `dtype`."""
 
   epsilon: float
   dtype: Any = jnp.float32
@@ -99,7 +97,7 @@ class LayerNorm(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """Normalises, scales and shifts the last axis."""
+    """Normalise, scale and shift the last axis."""
     scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
     shift = 0.0
     x = x.astype(jnp.float32)
@@ -113,7 +111,7 @@ class LayerNorm(nn.Module):
 
 
 def segment_mask(segment: Int[Array, "b l"]) -> Bool[Array, "b 1 l l"]:
-  """Tokens attend within their own unit; padding (0) attends to padding: no softmax is empty."""
+  """Return which tokens attend to which: within their own unit; padding (0) attends to padding."""
   return (segment[:, :, None] == segment[:, None, :])[:, None]
 
 
@@ -127,9 +125,10 @@ def attend(
   drop: Callable[[Array], Array] = lambda weights: weights,
   precision: Any = None,
 ) -> Float[Array, "b l h k"]:
-  """softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, equation 1); `drop` acts on the softmax.
-
-  `bias` is added to the scores behind their division by √k. Scores and softmax are float32; the products take their operands in the type they come in.
+  """Return softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, equation 1); `drop` acts on the
+  softmax.
+  `bias` is added to the scores behind their division by √k. Scores and softmax are float32; the
+  products take their operands in the type they come in.
   """
   # Heads outside of tokens: what is strided XLA:CPU multiplies at a third of the speed.
   query, key = jnp.swapaxes(query, 1, 2), jnp.swapaxes(key, 1, 2)
@@ -148,10 +147,9 @@ def mix(
   drop: Callable[[Array], Array],
   precision: Any,
 ) -> Float[Array, "b q h k"]:
-  """The mean of `value` with the softmax of `scores` over t as weights; `drop` acts on these.
-
-  The product with `value` is linear in the weights, so the product is divided by their sum, which
-  saves a pass over all scores.
+  """Return the mean of `value` with the softmax of `scores` over t as weights; `drop` acts on
+  these.
+  The product with `value` is divided by the weights' sum, which saves a pass over all scores.
   """
   weights = jnp.exp(scores - lax.stop_gradient(scores.max(axis=-1, keepdims=True)))
   mixed = jnp.einsum(
@@ -169,14 +167,11 @@ ATTENTION = ("auto", "plain", "xla", "cudnn")
 
 
 def choose_attention(wanted: str, dtype: Any, dropping: bool) -> str:
-  """Resolves `wanted`, one of `ATTENTION`, to `plain`, `xla` or `cudnn`.
-
+  """Resolve `wanted`, one of `ATTENTION`, to `plain`, `xla` or `cudnn`.
   `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which has no dropout;
-  cuDNN's implementation never holds the scores in memory, and needs half precision and a GPU.
-  `auto` is `cudnn` where that is possible, else `plain`: XLA fuses `plain` and `xla` alike.
-
-  Errors: `InputError` for `xla` or `cudnn` with dropout on the attention (`dropping`), and for
-  `cudnn` without a GPU or in float32.
+  cuDNN's never holds the scores in memory, and needs half precision and a GPU. `auto` is `cudnn`
+  where that is possible, else `plain`: XLA fuses `plain` and `xla` alike. Raises InputError for
+  what is not possible.
   """
   half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
   gpu = jax.default_backend() == "gpu"
@@ -207,8 +202,7 @@ def attention_context(
   train: bool,
   bias: Float[Array, "b h l l"] | None = None,
 ) -> Float[Array, "b l h k"]:
-  """Each head's mean of values by attention, in the implementation that `choose_attention` names.
-
+  """Return each head's mean of values by attention, in the implementation of `choose_attention`.
   `dropout` acts on the weights with `train`; call it from within the module that owns it.
   """
   how = choose_attention(wanted, query.dtype, train and dropout.rate > 0)
@@ -220,7 +214,7 @@ def attention_context(
 
 
 class SelfAttention(nn.Module):
-  """Multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
+  """Is multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
 
   num_heads: int
   dropout: float
@@ -237,29 +231,20 @@ class SelfAttention(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Attends where `mask` is true; dropout of the weights acts with `train`."""
+    """Attend where `mask` is true; dropout of the weights acts with `train`."""
     b, l, d = x.shape
     dense = lambda name: Dense(
       d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
     heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
     query, key, value = heads("query"), heads("key"), heads("value")
-    context = attention_context(
-      query,
-      key,
-      value,
-      mask,
-      wanted=self.attention,
-      dropout=Dropout(self.dropout),
-      precision=self.precision,
-      train=train,
-      bias=bias,
-    )
+    how = {"wanted": self.attention, "precision": self.precision, "train": train, "bias": bias}
+    context = attention_context(query, key, value, mask, dropout=Dropout(self.dropout), **how)
     return dense("output")(context.reshape(b, l, d))
 
 
 class FeedForward(nn.Module):
-  """Two dense layers with an activation between, applied to each token."""
+  """Applies two dense layers with an activation between to each token."""
 
   width: int
   activation: str
@@ -268,7 +253,7 @@ class FeedForward(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"]) -> Float[Array, "b l d"]:
-    """Applies both layers to the last axis."""
+    """Apply both layers to the last axis."""
     dense = lambda width, name: Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
@@ -277,7 +262,9 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-  """Self-attention and feed-forward, each followed by dropout, residual and norm (post-norm)."""
+  """Applies self-attention and feed-forward, each followed by dropout, residual and norm
+  (post-norm).
+  """
 
   num_heads: int
   intermediate_size: int
@@ -298,7 +285,7 @@ class TransformerLayer(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Updates `x`; tokens attend where `mask` is true, by scores with `bias`; dropout with `train`."""
+    """Update `x`; tokens attend where `mask` is true, by scores with `bias`."""
     attended = SelfAttention(
       self.num_heads,
       self.attention_dropout,
@@ -317,10 +304,9 @@ class TransformerLayer(nn.Module):
 
 
 class Embeddings(nn.Module):
-  """Sum of word, position and type embeddings (and `offset`), then norm and dropout.
-
-  `position_offset` is added to positions (RoBERTa's begin at 2); with `type_vocab_size` 0 there are no
-  types. An id outside its table gives NaN.
+  """Sums word, position and type embeddings (and `offset`), then norm and dropout.
+  `position_offset` is added to positions (RoBERTa's begin at 2); with `type_vocab_size` 0 there are
+  no types. An id outside its table gives NaN.
   """
 
   vocab_size: int
@@ -342,7 +328,7 @@ class Embeddings(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Returns the input vectors of the tokens; dropout acts with `train`."""
+    """Return the input vectors of the tokens; dropout acts with `train`."""
 
     def embed(name, size, index):
       table = self.param(name, INITIALIZER, (size, self.hidden_size), jnp.float32)

@@ -15,13 +15,12 @@ from as2jax.runtime.errors import InputError
 
 
 def take(units: Float[Array, "s u d"], members: Int[Array, "s e"]) -> Float[Array, "s e d"]:
-  """Gathers the vectors that examples point to; indices are local to their shard."""
+  """Gather the vectors that examples point to; indices are local to their shard."""
   return jnp.take_along_axis(units, members[..., None], axis=1)
 
 
 def norm(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-  """Euclidean norm over the last axis with gradient 0 (not nan) at the zero vector.
-
+  """Return the Euclidean norm over the last axis with gradient 0 (not nan) at the zero vector.
   The norm of a vector with NaN is NaN; as 0 it would be the smallest of all distances.
   """
   squared = jnp.sum(jnp.square(x), axis=-1)
@@ -30,7 +29,7 @@ def norm(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
 
 
 def cosine(u: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-  """Cosine similarity; 0 where either vector is zero."""
+  """Return the cosine similarity; 0 where either vector is zero."""
   length = norm(u) * norm(v)
   return jnp.sum(u * v, axis=-1) / jnp.where(length > 0, length, 1.0)
 
@@ -48,12 +47,12 @@ SMALLEST_NORM = 1e-12  # below it a vector is not brought to length 1, as in tor
 
 
 def normalize(x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-  """Each vector divided by its length, or by `SMALLEST_NORM` where that is greater."""
+  """Divide each vector by its length, or by `SMALLEST_NORM` where that is greater."""
   return x / jnp.maximum(norm(x), SMALLEST_NORM)[..., None]
 
 
 def check_layers(layers: tuple[Layer, ...], key: str) -> None:
-  """Raises InputError for a layer of another form; `key` names the layers in the config."""
+  """Raise InputError for a layer of another form; `key` names the layers in the config."""
   for layer in layers:
     kind, *rest = layer
     good = (
@@ -73,7 +72,7 @@ def check_layers(layers: tuple[Layer, ...], key: str) -> None:
 
 
 def apply_layer(layer: Layer, name: str, x: Float[Array, "*n d"]) -> Float[Array, "*n e"]:
-  """One layer, inside of a compact Linen module, with its parameters under `name`; float32."""
+  """Apply one layer, in a compact Linen module, with its parameters under `name`; float32."""
   if layer[0] == "normalize":
     return normalize(x)
   if layer[0] == "norm":

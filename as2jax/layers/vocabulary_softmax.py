@@ -21,14 +21,13 @@ def logits(
   bias: Float[Array, " v"],
   precision: Any,
 ) -> Float[Array, "*n v"]:
-  """hidden·kernelᵀ + bias, float32."""
+  """Return hidden·kernelᵀ + bias, float32."""
   product = jnp.einsum("...d,vd->...v", hidden.astype(jnp.float32), kernel, precision=precision)
   return product + spread(bias, product.shape)
 
 
 def log_softmax_at(scores: Float[Array, "*n v"], target: Int[Array, "*n"]) -> Float[Array, "*n"]:
-  """Log softmax(scores)[target].
-
+  """Return log softmax(scores)[target].
   The target is selected by comparison, whose gradient fuses with the softmax's; the gradient of a
   gather would scatter into an array of all logits.
   """
@@ -47,15 +46,10 @@ def log_likelihood(
   chunk: int,
   precision: Any,
 ) -> Float[Array, "s n"]:
-  """Log p(target | hidden) of each token, 0 where it is not `real`.
-
-  With chunks, real tokens are moved to the front of their shard, and a chunk in which no shard has
-  any is skipped, so that padding costs nothing. The results equal those of the plain computation.
-
-  Args:
-    chunk: number of tokens of a shard whose logits exist at once; 0 keeps all of them for the
-      backward pass, which is faster where they fit into memory.
-
+  """Return log p(target | hidden) of each token, 0 where it is not `real`.
+  Of a shard, the logits of `chunk` tokens exist at once; 0 keeps all of them for the backward pass,
+  which is faster where they fit into memory. Real tokens are moved to the front of their shard, and
+  a chunk in which no shard has any is skipped, so that padding costs nothing.
   """
   s, n, _ = hidden.shape
   if not chunk or n <= chunk:
@@ -84,7 +78,7 @@ def _of_parts(
   bias: Float[Array, " v"],
   precision: Any,
 ) -> Float[Array, "p s c"]:
-  """`log_likelihood` of one chunk after the other; those without a real token are skipped."""
+  """Return `log_likelihood` of one chunk after the other; those without a real token are skipped."""
   return _parts_forward(hidden, target, real, kernel, bias, precision)[0]
 
 
@@ -105,7 +99,9 @@ def _parts_forward(hidden, target, real, kernel, bias, precision):
 
 
 def _parts_backward(precision, kept, gradient):
-  """The logits once more; with the log of the softmax's divisor kept, nothing is added up again."""
+  """Compute the logits once more; with the log of the softmax's divisor kept, nothing is added up
+  again.
+  """
   hidden, target, real, kernel, bias, totals = kept
 
   def turn(sums, now):

@@ -89,17 +89,11 @@ def test_greedy_words_are_the_most_probable_after_those_before():
   module = decoder()
   values = params(module)
   z = jnp.asarray(LATENT[0])
-  actual = np.asarray(
-    module.apply({"params": on_device(values)}, z, jnp.asarray(TABLE), 4, 2, 3, method="generate")
-  )
+  actual = generate(module, values)
+  own, table = {"params": on_device(values)}, jnp.asarray(TABLE)
   likelihood = jax.jit(
     lambda z, read, target: module.apply(
-      {"params": on_device(values)},
-      z,
-      jnp.asarray(TABLE)[read],
-      target,
-      jnp.ones(target.shape, bool),
-      jnp.asarray(TABLE),
+      own, z, table[read], target, jnp.ones(target.shape, bool), table
     )
   )
   ended = 0
@@ -120,37 +114,23 @@ def test_greedy_words_are_the_most_probable_after_those_before():
   assert ended < E  # else the words were never compared
 
 
+def generate(module, values):
+  arguments = jnp.asarray(LATENT[0]), jnp.asarray(TABLE), 4, 2, 3
+  return np.asarray(module.apply({"params": on_device(values)}, *arguments, method="generate"))
+
+
 def test_generation_stops_at_the_end_mark():
   module = decoder(tied=False)
   values = params(module)
   values["words"]["bias"][3] = 50
-  actual = module.apply(
-    {"params": on_device(values)},
-    jnp.asarray(LATENT[0]),
-    jnp.asarray(TABLE),
-    4,
-    2,
-    3,
-    method="generate",
-  )
-  np.testing.assert_array_equal(actual, 0)
+  np.testing.assert_array_equal(generate(module, values), 0)
 
 
 def test_a_bag_gives_its_likeliest_words_without_marks():
   module = decoder("mlp")
   values = params(module)
   values["words"]["bias"][[0, 1, 2, 3]] = 50
-  actual = np.asarray(
-    module.apply(
-      {"params": on_device(values)},
-      jnp.asarray(LATENT[0]),
-      jnp.asarray(TABLE),
-      4,
-      2,
-      3,
-      method="generate",
-    )
-  )
+  actual = generate(module, values)
   hidden = np.maximum(LATENT[0] @ values["hidden"]["kernel"] + values["hidden"]["bias"], 0)
   order = 4 + np.argsort(-scores(values, hidden, True)[:, 4:], axis=1)[:, :4]
   np.testing.assert_array_equal(actual, order)

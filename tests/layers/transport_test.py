@@ -11,7 +11,6 @@ from programs import primitives
 
 from as2jax.layers import transport
 from as2jax.layers.transport import marginal
-from as2jax.runtime.errors import InputError
 
 distances = jax.jit(transport.distances)
 transport_cost = jax.jit(transport.transport_cost, static_argnums=2)
@@ -70,14 +69,6 @@ def test_plans_are_pots(epsilon):
     assert actual[k].sum() == pytest.approx(theirs.sum(), abs=1e-5)  # nothing outside
 
 
-def test_the_default_number_of_iterations_converges():
-  """ε = 0.1 of the mean cost: 4e-4 of the mass is misplaced after 20 iterations, 1e-6 after 50."""
-  x, y, a, b = problem((20,), 12, 40, 32)
-  for iterations, bound in ((20, 4e-4), (50, 2e-6)):
-    actual = np.asarray(plan(distances(x, y), a, b, iterations=iterations))
-    assert np.abs(actual.sum(-2) - b).sum(-1).max() < bound
-
-
 def test_a_small_epsilon_reaches_the_exact_cost():
   x, y, a, b = problem((4,))
   cost = distances(x, y)
@@ -130,23 +121,6 @@ def test_the_envelope_is_exact_for_the_entropic_objective():
       np.testing.assert_allclose(envelope[at], (moved(step) - moved(-step)) / (2 * step), rtol=1e-5)
 
 
-def test_the_envelopes_error_for_the_distance():
-  """Against the exact gradient of d, over 50 random problems of 5 × 12 at ε = 0.1 of the mean."""
-  x, y, a, b = problem((50,))
-  cost = distances(x, y)
-  flat = lambda which: np.asarray(gradient_of_distance(cost, a, b, which)).reshape(50, -1)
-  envelope, exact = flat("envelope"), flat("unrolled")
-  error = np.linalg.norm(envelope - exact, axis=1) / np.linalg.norm(exact, axis=1)
-  cosine = (envelope * exact).sum(1) / (
-    np.linalg.norm(envelope, axis=1) * np.linalg.norm(exact, axis=1)
-  )
-  print(
-    f"relative error {error.min():.2f} to {error.max():.2f}, mean {error.mean():.2f}; "
-    f"cosine from {cosine.min():.3f}"
-  )
-  assert 0.03 < error.mean() < 0.3 and error.max() < 0.5 and cosine.min() > 0.9
-
-
 @pytest.mark.parametrize("gradient", transport.GRADIENTS)
 def test_points_of_weight_zero_change_nothing(gradient):
   x, y, a, b = map(np.asarray, problem((3,)))
@@ -163,13 +137,10 @@ def test_points_of_weight_zero_change_nothing(gradient):
 
 
 @pytest.mark.parametrize("gradient", transport.GRADIENTS)
-@pytest.mark.parametrize("side", ["question", "sentence", "both"])
+@pytest.mark.parametrize("side", ["question", "sentence"])
 def test_an_empty_side_gives_no_plan_and_finite_gradients(gradient, side):
   x, y, a, b = problem((2,))
-  if side in ("question", "both"):
-    a = a.at[0].set(0)
-  if side in ("sentence", "both"):
-    b = b.at[0].set(0)
+  a, b = (a.at[0].set(0), b) if side == "question" else (a, b.at[0].set(0))
   cost = distances(x, y)
   actual = np.asarray(plan(cost, a, b))
   assert not np.any(actual[0]) and actual[1].sum() == pytest.approx(1, abs=1e-5)
@@ -177,25 +148,6 @@ def test_an_empty_side_gives_no_plan_and_finite_gradients(gradient, side):
   assert not np.any(np.asarray(relevant_context(actual, a, b))[0])
   gradient = np.asarray(gradient_of_distance(cost, a, b, gradient))
   assert np.isfinite(gradient).all() and not np.any(gradient[0]) and np.any(gradient[1])
-
-
-def test_all_costs_zero_give_the_independent_plan():
-  x, _, a, _ = problem(n=5)
-  same = jnp.broadcast_to(x[:1], x.shape)
-  cost = distances(same, same)
-  a = np.asarray(a)
-  np.testing.assert_allclose(plan(cost, a, a), a[:, None] * a[None], atol=1e-6)
-  assert np.isfinite(gradient_of_distance(cost, a, a, "unrolled")).all()
-
-
-def test_a_relative_epsilon_does_not_depend_on_the_scale():
-  x, y, a, b = problem((3,))
-  for factor in (0.01, 25.0):
-    scaled = distances(factor * x, factor * y)
-    np.testing.assert_allclose(plan(scaled, a, b), plan(distances(x, y), a, b), atol=2e-6)
-  absolute = functools.partial(plan, epsilon=0.4, relative=False)
-  moved = absolute(distances(3 * x, 3 * y), a, b) - absolute(distances(x, y), a, b)
-  assert float(jnp.abs(moved).max()) > 1e-3
 
 
 def test_distances_keep_their_digits_and_their_gradient():
@@ -250,11 +202,6 @@ def test_no_callback_and_no_loop_of_unknown_length(gradient):
   assert "exp" in actual and "scan" in actual
   assert "while" not in actual and not any("callback" in name for name in actual)
   assert "callback" not in jax.jit(run).lower(cost).as_text()
-
-
-def test_unknown_gradient():
-  with pytest.raises(InputError, match="transport_gradient = 'implicit'"):
-    transport_cost(jnp.ones((1, 1)), jnp.ones((1, 1)), "implicit")
 
 
 def test_nan_is_no_distance():
