@@ -8,7 +8,8 @@ import tiny
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import fit_batcher, stack
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import build_units, load_tokenizer
+from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenizer import load_tokenizer
 
 WORDS = "the cat sat on a mat while two dogs ran home at noon".split()
 

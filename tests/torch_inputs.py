@@ -8,8 +8,7 @@ import numpy as np
 import tiny_steps
 import torch
 
-from as2jax.data.inputs.stop_words import StopWords
-from as2jax.data.inputs.word_overlap import DocumentFrequency, WordOverlap
+from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords, WordOverlap
 from as2jax.encoders.frozen_vectors import FrozenVectors
 
 SIDES = ("question", "answer")

@@ -13,8 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Units, Words
-from as2jax.data.inputs.stop_words import StopWords
-from as2jax.data.inputs.word_overlap import DocumentFrequency
+from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
 from as2jax.layers import transport
 
 ALIGNMENTS = ("transport", "mean")

@@ -12,7 +12,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.data.batches.batch import Batch, Tokens, Units
-from as2jax.data.text.tokenise import ROLES
+from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.word_tokenizer import PAD_ID, UNKNOWN_ID
 from as2jax.layers.decoder import DECODERS, BagDecoder, GRUDecoder
 from as2jax.layers.pooling import StructuredSelfAttention, redundancy

@@ -22,9 +22,9 @@ from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.load import load as load_dataset
 from as2jax.data.load import reported, require
 from as2jax.data.record import Question
-from as2jax.data.text.input_templates import Prompts
+from as2jax.data.text.input_templates import ROLES, Prompts
 from as2jax.data.text.token_table import UnitTable
-from as2jax.data.text.tokenise import ROLES, build_units
+from as2jax.data.text.tokenise import build_units
 from as2jax.evaluation import metrics, results
 from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny_encoders
 
-from as2jax.data.text.tokenise import load_tokenizer
+from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import family as families
 from as2jax.encoders import sentence_folder, transformer_folder, weights
 

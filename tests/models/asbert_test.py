@@ -9,7 +9,8 @@ import tiny
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import build_units, load_tokenizer
+from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders.bert import BertEncoder
 from as2jax.layers import vectors
 from as2jax.models import biencoder

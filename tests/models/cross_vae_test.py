@@ -10,7 +10,7 @@ from flax import traverse_util
 from tiny_cross_vae import MARKS, WIDTH, WORDS, batch, batcher, model, params, run
 
 from as2jax.config.check import check
-from as2jax.data.text.tokenise import ROLES
+from as2jax.data.text.input_templates import ROLES
 from as2jax.models.cross_vae import gather_text
 from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 

@@ -12,10 +12,9 @@ from flax import struct
 from jaxtyping import Array
 
 from as2jax.data.inputs.protocol import Input
-from as2jax.data.inputs.stop_words import StopWords
-from as2jax.data.inputs.word_overlap import DocumentFrequency
+from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
 from as2jax.data.record import UNKNOWN
-from as2jax.data.text.tokenise import ROLES
+from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.words import is_kept
 from as2jax.models.system import System
 from as2jax.runtime import registry

@@ -20,7 +20,7 @@ class Tokens:
     segment: 0 for padding, else 1 + the unit's number within its row; attention stays within it.
     position: position within the unit, from 0.
     type: token type of the encoder (0 or 1; XLNet's 2 for `<cls>`).
-    role: part of the template: see `as2jax.data.text.tokenise.ROLES` (in `joint` 0 is the question, k the
+    role: part of the template: see `as2jax.data.text.input_templates.ROLES` (in `joint` 0 is the question, k the
       k-th candidate); special tokens carry the role of the part that they close, or open where they
       close none.
     inputs: of levels `token` and `vocabulary`, `[s, r, l, …]`; 0 for padding.

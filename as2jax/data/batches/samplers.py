@@ -60,13 +60,6 @@ def pack_alike(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.nda
   return row, start, row.max(axis=1, initial=-1) + 1
 
 
-def one_a_row(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, int]:
-  """Return the unpacked case of `pack`: every unit has a row of its own."""
-  if len(lengths) and int(np.max(lengths)) > row_length:
-    raise ValueError(f"a unit has {int(np.max(lengths))} tokens; a row holds {row_length}")
-  return np.arange(len(lengths), dtype=np.int32), np.zeros(len(lengths), np.int32), len(lengths)
-
-
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
 AHEAD = 256  # shards packed at once, at most
 WHOLE_QUESTIONS = ("grouped", "shared")  # samplers that keep a question's examples together
@@ -84,6 +77,18 @@ class Limits:
   packed: bool = True
   rows_key: str = "batch.rows"
 
+  def place(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return row, first position and number of rows of units; unpacked, each has its own row."""
+    if self.packed:
+      return pack(lengths, self.row_length)
+    n = len(lengths)
+    return np.arange(n, dtype=np.int32), np.zeros(n, np.int32), n
+
+  def hold(self, units: int, tokens: int) -> bool:
+    """Tell whether so many units and tokens may fit into a shard."""
+    most = self.units if self.packed else min(self.units, self.rows)
+    return units <= most and tokens <= self.rows * self.row_length
+
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
@@ -94,24 +99,6 @@ class Shard:
   row: np.ndarray
   start: np.ndarray
   rows: int
-
-
-def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) -> list[np.ndarray]:
-  """Return the examples of each question; one too large for a shard is cut into several blocks.
-  Every example lies in exactly one block. Blocks are made once: they do not depend on the epoch.
-  """
-  if not len(table):
-    return []
-  edges = np.flatnonzero(np.diff(table.question)) + 1
-  blocks = []
-  for examples in np.split(np.arange(len(table)), edges):
-    units = np.unique(table.members[examples])
-    units = units[units >= 0]
-    if len(examples) <= limits.examples and _fits(lengths[units], limits):
-      blocks.append(examples)
-    else:
-      blocks += _cut(examples, table, lengths, limits)
-  return blocks
 
 
 def beside_those_who_share(
@@ -136,41 +123,6 @@ def beside_those_who_share(
   return np.lexsort((rng.permutation(len(blocks)), rng.permutation(len(blocks))[file]))
 
 
-def _cut(examples, table, lengths, limits) -> list[np.ndarray]:
-  """Cut a run of examples greedily wherever the next one would not fit any more."""
-  blocks, current, units = [], [], {}
-  # Half of the tokens of a shard: two tiles of large questions then share one.
-  budget = max(limits.rows * limits.row_length // 2, limits.row_length)
-  tokens = 0
-  for e in examples.tolist():
-    new = {int(u) for u in table.members[e] if u >= 0 and int(u) not in units}
-    cost = sum(int(lengths[u]) for u in new)
-    if current and (
-      len(current) >= limits.examples
-      or tokens + cost > budget
-      or len(units) + len(new) > limits.units
-    ):
-      blocks.append(np.asarray(current))
-      current, units, tokens = [], {}, 0
-      new = {int(u) for u in table.members[e] if u >= 0}
-      cost = sum(int(lengths[u]) for u in new)
-    current.append(e)
-    units.update(dict.fromkeys(new))
-    tokens += cost
-  blocks.append(np.asarray(current))
-  return blocks
-
-
-def _place(lengths: np.ndarray, limits: Limits):
-  return (pack if limits.packed else one_a_row)(lengths, limits.row_length)
-
-
-def _fits(lengths: np.ndarray, limits: Limits) -> bool:
-  if len(lengths) > limits.units or int(lengths.sum()) > limits.rows * limits.row_length:
-    return False
-  return _place(lengths, limits)[2] <= limits.rows
-
-
 class _OpenShard:
   """Holds a shard that is being filled."""
 
@@ -182,133 +134,29 @@ class _OpenShard:
 
   def try_add(self, examples: np.ndarray, units: Sequence[int]) -> bool:
     new = [u for u in units if u not in self.units]
-    cost = sum(int(self.lengths[u]) for u in new)
-    limits = self.limits
-    if self.examples + len(examples) > limits.examples or len(self.units) + len(new) > limits.units:
-      return False
-    if limits.packed and self.tokens + cost > limits.rows * limits.row_length:
-      return False
-    if not limits.packed and len(self.units) + len(new) > limits.rows:
+    tokens = self.tokens + sum(int(self.lengths[u]) for u in new)
+    count = self.examples + len(examples)
+    if count > self.limits.examples or not self.limits.hold(len(self.units) + len(new), tokens):
       return False
     self.blocks.append((examples, new))
     self.units.update(dict.fromkeys(new))
-    self.tokens += cost
-    self.examples += len(examples)
+    self.tokens, self.examples = tokens, count
     return True
 
-  def drop_last(self) -> np.ndarray:
+  def drop_last(self) -> None:
     examples, new = self.blocks.pop()
     for u in new:
       del self.units[u]
     self.tokens -= sum(int(self.lengths[u]) for u in new)
     self.examples -= len(examples)
-    return examples
 
   def close(self) -> Shard | None:
     """Return the finished shard, or None where its units do not pack into its rows."""
     units = np.fromiter(self.units, np.int32, len(self.units))
-    row, start, rows = _place(self.lengths[units], self.limits)
+    row, start, rows = self.limits.place(self.lengths[units])
     if rows > self.limits.rows:
       return None
     return Shard(np.concatenate([e for e, _ in self.blocks]), units, row, start, rows)
-
-
-def fill(
-  blocks: Sequence[np.ndarray],
-  order: np.ndarray,
-  table: ExampleTable,
-  lengths: np.ndarray,
-  limits: Limits,
-) -> Iterator[Shard]:
-  """Fill shards with whole blocks in (nearly) the given order, each block exactly once.
-  A block that does not fit waits, at most `WINDOW` of them at a time, for the next shard: so a
-  shard never exceeds its limits, and no shape beyond the planned ones is ever needed.
-  """
-  members = table.members
-  single = isinstance(blocks, np.ndarray)  # blocks of one example each, `[examples, 1]`
-  pending: collections.deque[int] = collections.deque()  # what waits, before the rest of `order`
-  at, ahead = 0, 1
-  while pending or at < len(order):
-    if single and not pending:
-      chosen = blocks[order[at : at + ahead * limits.examples], 0]
-      if whole := _several(chosen, members, lengths, limits):
-        at, ahead = at + sum(len(s.examples) for s in whole), min(4 * ahead, AHEAD)
-        yield from whole
-        continue
-      ahead = 1
-    shard, waiting = _OpenShard(lengths, limits), []
-    taken: list[int] = []
-    while len(waiting) < WINDOW and shard.examples < limits.examples:
-      if pending:
-        b = pending.popleft()
-      elif at < len(order):
-        b, at = int(order[at]), at + 1
-      else:
-        break
-      units = [u for u in dict.fromkeys(members[blocks[b]].ravel().tolist()) if u >= 0]
-      if shard.try_add(blocks[b], units):
-        taken.append(b)
-      else:
-        waiting.append(b)
-    done = shard.close() if taken else None
-    while done is None:
-      if len(taken) <= 1:
-        raise _too_large(blocks[taken[0] if taken else waiting[0]], members, lengths, limits)
-      shard.drop_last()
-      waiting.insert(0, taken.pop())
-      done = shard.close()
-    pending.extendleft(reversed(waiting))
-    yield done
-
-
-def _too_large(
-  block: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
-) -> InputError:
-  units = [u for u in dict.fromkeys(members[block].ravel().tolist()) if u >= 0]
-  tokens = int(lengths[units].sum())
-  return InputError(
-    f"{limits.rows_key}: {len(block)} examples that belong together have {len(units)} texts of "
-    f"{tokens} tokens, and a shard ({limits.rows_key} / batch.shards) holds {limits.rows} rows of "
-    f"{limits.row_length} tokens, {limits.units} texts and {limits.examples} examples: raise "
-    f"{limits.rows_key}, or lower batch.shards or data.max_length"
-  )
-
-
-def _several(
-  examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
-) -> list[Shard]:
-  """Return the full shards that these examples fill in their order, up to the first that does not
-  fit.
-  """
-  count = len(examples) // limits.examples
-  if members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
-    count = 0
-  parts = examples[: count * limits.examples].reshape(count, limits.examples)
-  units = members[parts, 0].astype(np.int32, copy=False)
-  its = lengths[units]
-  twice = (np.diff(np.sort(units, axis=1), axis=1) == 0).any(axis=1)
-  fine = (its.sum(axis=1) <= limits.rows * limits.row_length) & ~twice
-  count = int(np.logical_and.accumulate(fine).sum())
-  if count < 2:  # a unit may be there twice
-    whole = _at_once(examples[: limits.examples], members, lengths, limits)
-    return [whole] if whole else []
-  row, start, rows = pack_alike(its[:count], limits.row_length)
-  count = int(np.logical_and.accumulate(rows <= limits.rows).sum())
-  return [Shard(parts[i], units[i], row[i], start[i], int(rows[i])) for i in range(count)]
-
-
-def _at_once(
-  examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
-) -> Shard | None:
-  """Return the shard of just these examples where all fit, as `fill` would fill it one by one."""
-  units = np.fromiter(dict.fromkeys(members[examples].ravel().tolist()), np.int32)
-  if members.shape[1] > 1:
-    units = units[units >= 0]
-  its = lengths[units]
-  if len(units) > limits.units or int(its.sum()) > limits.rows * limits.row_length:
-    return None
-  row, start, rows = _place(its, limits)
-  return Shard(examples, units, row, start, rows) if rows <= limits.rows else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,14 +178,24 @@ class Sampler:
   limits: Limits
 
   def blocks(self) -> Sequence[np.ndarray]:
-    """Return the numbers of the examples, in blocks that stay together in every epoch."""
-    if self.name in WHOLE_QUESTIONS:
-      return question_blocks(self.table, self.lengths, self.limits)
-    if self.name in (*TRAINING, "ordered", "by_length"):
+    """Return the numbers of the examples, in blocks that stay together in every epoch.
+
+    A question too large for a shard is cut into several blocks.
+    """
+    if self.name in ("paper", "ordered", "by_length"):
       return np.arange(len(self.table))[:, None]
-    raise InputError(
-      f"batch.sampler = {self.name!r} is not known; use one of {', '.join(TRAINING)}"
-    )
+    if self.name not in WHOLE_QUESTIONS:
+      raise InputError(
+        f"batch.sampler = {self.name!r} is not known; use one of {', '.join(TRAINING)}"
+      )
+    blocks: list[np.ndarray] = []
+    edges = np.flatnonzero(np.diff(self.table.question)) + 1
+    for examples in np.split(np.arange(len(self.table)), edges) if len(self.table) else ():
+      if len(examples) <= self.limits.examples and self._at_once(examples):
+        blocks.append(examples)
+      else:
+        blocks += self._cut(examples)
+    return blocks
 
   def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Shard]:
     """Return the shards of one epoch, in order and one at a time: every example exactly once."""
@@ -349,4 +207,100 @@ class Sampler:
       order = beside_those_who_share(blocks, self.table.members, rng)
     elif self.name != "ordered":
       order = np.random.default_rng((seed, epoch)).permutation(order)
-    return fill(blocks, order, self.table, self.lengths, self.limits)
+    return self._fill(blocks, order)
+
+  def _cut(self, examples: np.ndarray) -> list[np.ndarray]:
+    """Cut a run of examples greedily wherever the next one would not fit any more."""
+    blocks, current, units, tokens = [], [], set(), 0
+    # Half of the tokens of a shard: two tiles of large questions then share one.
+    limits = self.limits
+    budget = max(limits.rows * limits.row_length // 2, limits.row_length)
+    for e in examples.tolist():
+      own = set(self._units_of(np.asarray([e])))
+      cost = sum(int(self.lengths[u]) for u in own - units)
+      full = len(current) >= limits.examples or len(units | own) > limits.units
+      if current and (full or tokens + cost > budget):
+        blocks.append(np.asarray(current))
+        current, units, tokens = [], set(), 0
+        cost = sum(int(self.lengths[u]) for u in own)
+      current.append(e)
+      units |= own
+      tokens += cost
+    return [*blocks, np.asarray(current)]
+
+  def _fill(self, blocks: Sequence[np.ndarray], order: np.ndarray) -> Iterator[Shard]:
+    """Fill shards with whole blocks in (nearly) the given order, each block exactly once.
+
+    A block that does not fit waits, at most `WINDOW` of them at a time, for the next shard: so a
+    shard never exceeds its limits, and no shape beyond the planned ones is ever needed.
+    """
+    limits = self.limits
+    single = isinstance(blocks, np.ndarray)  # blocks of one example each, `[examples, 1]`
+    pending: collections.deque[int] = collections.deque()  # what waits, before the rest of `order`
+    at, ahead = 0, 1
+    while pending or at < len(order):
+      if single and not pending:
+        chosen = blocks[order[at : at + ahead * limits.examples], 0]
+        if whole := self._several(chosen):
+          at, ahead = at + sum(len(s.examples) for s in whole), min(4 * ahead, AHEAD)
+          yield from whole
+          continue
+        ahead = 1
+      shard, waiting, taken = _OpenShard(self.lengths, limits), [], []
+      while len(waiting) < WINDOW and shard.examples < limits.examples:
+        if pending:
+          b = pending.popleft()
+        elif at < len(order):
+          b, at = int(order[at]), at + 1
+        else:
+          break
+        fits = shard.try_add(blocks[b], self._units_of(blocks[b]))
+        (taken if fits else waiting).append(b)
+      while (done := shard.close() if taken else None) is None:
+        if len(taken) <= 1:
+          raise self._too_large(blocks[taken[0] if taken else waiting[0]])
+        shard.drop_last()
+        waiting.insert(0, taken.pop())
+      pending.extendleft(reversed(waiting))
+      yield done
+
+  def _units_of(self, examples: np.ndarray) -> list[int]:
+    return [u for u in dict.fromkeys(self.table.members[examples].ravel().tolist()) if u >= 0]
+
+  def _several(self, examples: np.ndarray) -> list[Shard]:
+    """Return the full shards that these examples fill in their order, up to one that does not fit."""
+    limits, members = self.limits, self.table.members
+    count = len(examples) // limits.examples
+    if members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
+      count = 0
+    parts = examples[: count * limits.examples].reshape(count, limits.examples)
+    units = members[parts, 0].astype(np.int32, copy=False)
+    its = self.lengths[units]
+    twice = (np.diff(np.sort(units, axis=1), axis=1) == 0).any(axis=1)
+    fine = (its.sum(axis=1) <= limits.rows * limits.row_length) & ~twice
+    count = int(np.logical_and.accumulate(fine).sum())
+    if count < 2:  # a unit may be there twice
+      whole = self._at_once(examples[: limits.examples])
+      return [whole] if whole else []
+    row, start, rows = pack_alike(its[:count], limits.row_length)
+    count = int(np.logical_and.accumulate(rows <= limits.rows).sum())
+    return [Shard(parts[i], units[i], row[i], start[i], int(rows[i])) for i in range(count)]
+
+  def _at_once(self, examples: np.ndarray) -> Shard | None:
+    """Return the shard of just these examples where all fit, as `_fill` would fill it one by one."""
+    units = np.fromiter(dict.fromkeys(self.table.members[examples].ravel().tolist()), np.int32)
+    units = units[units >= 0]
+    its = self.lengths[units]
+    if not self.limits.hold(len(units), int(its.sum())):
+      return None
+    row, start, rows = self.limits.place(its)
+    return Shard(examples, units, row, start, rows) if rows <= self.limits.rows else None
+
+  def _too_large(self, block: np.ndarray) -> InputError:
+    limits, units = self.limits, self._units_of(block)
+    return InputError(
+      f"{limits.rows_key}: {len(block)} examples that belong together have {len(units)} texts of "
+      f"{int(self.lengths[units].sum())} tokens, and a shard ({limits.rows_key} / batch.shards) holds "
+      f"{limits.rows} rows of {limits.row_length} tokens, {limits.units} texts and {limits.examples} "
+      f"examples: raise {limits.rows_key}, or lower batch.shards or data.max_length"
+    )

@@ -1,24 +1,29 @@
 """Words that the training data count: document frequencies (CASSIE section 3.2), and the word overlap of a
-question and a candidate as two features of the pair (M²S-Net section 3.3).
+question and a candidate as two features of the pair (M²S-Net section 3.3); which words a model may
+leave out: stop words and punctuation.
 
 Words of the overlap are those of the overlap baselines (`as2jax.models.lexical`), of the whole texts.
 """
 
 import dataclasses
 import functools
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Bool, Float32
 
 from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES
-from as2jax.data.text.words import plain_words, words
+from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.words import is_kept, plain_words, words
 from as2jax.runtime.errors import InputError
+
+log = logging.getLogger(__name__)
 
 
 def count(texts: Iterable[str], split: Callable[[str], Iterable[str]]) -> dict[str, int]:
@@ -175,3 +180,48 @@ class WordOverlap(Input):
 def inverse_frequency(word: str, fitted: Fitted) -> float:
   """Return IDF(w) = ln(N / n_w), n_w counted as 1 where no sentence holds w; 0 where N = 0."""
   return math.log(max(fitted["sentences"], 1)) - math.log(fitted["frequency"].get(word, 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class StopWords(Input):
+  """Gives 1 for each word that is a stop word or punctuation, else 0, float32.
+  Where a text (one part of one unit, as far as truncation left it) has no other word, it is 0 for
+  all of them. `left_out` says whether the model leaves them out, `question_words` and
+  `sentence_words` how many words of a question and of a sentence it takes.
+  """
+
+  left_out: bool
+  question_words: int
+  sentence_words: int
+
+  name: ClassVar[str] = "stop_words"
+  level: ClassVar[str] = "word"
+  needs_words: ClassVar[bool] = True
+
+  def columns(
+    self, fitted: None, questions: Sequence[Question], tables: Tables
+  ) -> Float32[np.ndarray, "w"]:
+    """Return `1 - kept`; log what the model's limits leave out, if anything."""
+    units, keep = tables.units, kept(tables.units)
+    roles = int(units.word_role.max(initial=0)) + 1
+    unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
+    taken = keep if self.left_out else None
+    counts = np.bincount(unit * roles + units.word_role, taken, minlength=len(units) * roles)
+    limits = [self.question_words] + [self.sentence_words] * (roles - 1)
+    if beyond := int(np.maximum(counts.reshape(-1, roles) - limits, 0).sum()):
+      log.info("%d words are beyond the most that the model takes of a text: left out", beyond)
+    return (~keep).astype(np.float32)
+
+  def spec(self) -> tuple[tuple[int, ...], Any]:
+    """Return one float32 a word."""
+    return (), np.float32
+
+
+def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
+  """Tell of each word of a table whether it is to be kept; see `StopWords`."""
+  if not len(units.word_form):
+    return np.empty(0, bool)
+  keep = np.asarray([is_kept(form) for form in units.forms])[units.word_form]
+  unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
+  text = unit * (int(units.word_role.max()) + 1) + units.word_role
+  return keep | (np.bincount(text, weights=keep)[text] == 0)

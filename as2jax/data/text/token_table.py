@@ -1,13 +1,12 @@
 """The table of tokenised units, in memory or memory-mapped from a cache folder."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
-from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.words import cumulative
 from as2jax.runtime import cache
 
@@ -25,16 +24,16 @@ _ARRAYS = {
 }
 
 
-class Unit(NamedTuple):
-  """The slices of one unit; see `UnitTable`."""
+# The slices of one unit.
+Unit = collections.namedtuple("Unit", [*_ARRAYS["tokens"], *_ARRAYS["words"]])
 
-  ids: Int32[np.ndarray, "t"]
-  type: Int8[np.ndarray, "t"]
-  role: Int8[np.ndarray, "t"]
-  word_start: Int32[np.ndarray, "w"]
-  word_length: Int32[np.ndarray, "w"]
-  word_role: Int8[np.ndarray, "w"]
-  word_form: Int32[np.ndarray, "w"]
+
+def _arrays(tokens: int, units: int, words: int) -> Iterator[tuple[str, int, type]]:
+  """Return name, length and type of each array."""
+  lengths = {"offsets": units + 1, "tokens": tokens, "words": words}
+  for kind, names in _ARRAYS.items():
+    for name, dtype in names.items():
+      yield name, lengths[kind], dtype
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,22 +75,10 @@ class UnitTable:
   ) -> "UnitTable":
     """Make units of so many tokens, all of one role and without words; ids are 0 where not given."""
     offsets = cumulative(np.asarray(lengths, np.int64))
-    small, none = np.zeros(offsets[-1], np.int8), np.zeros(0, np.int32)
-    return cls(
-      ids=np.zeros(offsets[-1], np.int32) if ids is None else ids,
-      type=small,
-      role=small,
-      offsets=offsets,
-      word_start=none,
-      word_length=none,
-      word_role=small[:0],
-      word_form=none,
-      word_offsets=np.zeros_like(offsets),
-      forms=(),
-      truncated_units=0,
-      lost_by_role=(0, 0, 0, 0),
-      blank_units=0,
-    )
+    shapes = _arrays(int(offsets[-1]), len(lengths), 0)
+    arrays = {name: np.zeros(length, dtype) for name, length, dtype in shapes}
+    arrays |= {"offsets": offsets} if ids is None else {"offsets": offsets, "ids": ids}
+    return cls(**arrays, forms=(), truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
 
   def __len__(self) -> int:
     return len(self.offsets) - 1
@@ -112,40 +99,21 @@ class UnitTable:
       raise IndexError(f"unit {index} of {len(self)}")
     tokens = slice(*self.offsets[index : index + 2])
     words = slice(*self.word_offsets[index : index + 2])
-    return Unit(
-      self.ids[tokens],
-      self.type[tokens],
-      self.role[tokens],
-      self.word_start[words],
-      self.word_length[words],
-      self.word_role[words],
-      self.word_form[words],
-    )
+    parts = [getattr(self, name)[tokens] for name in _ARRAYS["tokens"]]
+    return Unit(*parts, *(getattr(self, name)[words] for name in _ARRAYS["words"]))
 
   def report(self) -> str:
     """Return one line for the log: units, tokens, mean length, what truncation cost."""
-    lengths = self.lengths
-    line = (
-      f"{len(self):,} units, {len(self.ids):,} tokens "
-      f"(mean {lengths.mean():.1f}, longest {lengths.max():,})"
-      if len(self)
-      else "0 units"
+    return (
+      f"{len(self):,} units, {len(self.ids):,} tokens, {self.truncated_units:,} units truncated, "
+      f"{self.tokens_lost:,} tokens lost, {self.blank_units:,} units with a text that gives no token"
     )
-    line += f", {self.truncated_units:,} truncated, {self.tokens_lost:,} tokens lost"
-    if self.tokens_lost:
-      lost = [(role, self.lost_by_role[i]) for role, i in ROLES.items()]
-      line += f" ({', '.join(f'{role} {n:,}' for role, n in lost if n)})"
-    if self.blank_units:
-      line += f", {self.blank_units:,} with a text that gives no token"
-    return line
 
 
 def create_arrays(writer: cache.Writer, tokens: int, units: int, words: int) -> None:
   """Begin the arrays of a table, each of its length."""
-  lengths = {"offsets": units + 1, "tokens": tokens, "words": words}
-  for kind, arrays in _ARRAYS.items():
-    for name, dtype in arrays.items():
-      writer.create(name, (lengths[kind],), dtype)
+  for name, length, dtype in _arrays(tokens, units, words):
+    writer.create(name, (length,), dtype)
 
 
 def table_of(entry: cache.Entry | None) -> UnitTable | None:

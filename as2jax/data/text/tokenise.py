@@ -16,25 +16,12 @@ from as2jax.data.text.input_templates import (
   count_words,
   split_parts,
   truncate,
-  unit_parts,
 )
-from as2jax.data.text.token_table import VERSION, Unit, UnitTable, create_arrays, table_of
-from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
-from as2jax.data.text.words import WORD, cumulative, tokenize, words
+from as2jax.data.text.token_table import VERSION, UnitTable, create_arrays, table_of
+from as2jax.data.text.tokenizer import Tokenizer
+from as2jax.data.text.words import WORD, cumulative, tokenize
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
-
-__all__ = [
-  "ROLES",
-  "TEMPLATES",
-  "Tokenizer",
-  "Unit",
-  "UnitTable",
-  "build_units",
-  "load_tokenizer",
-  "unit_parts",
-  "words",
-]
 
 _CHUNK = 65536  # units hashed or assembled at once
 

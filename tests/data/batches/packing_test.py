@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.batches.samplers import one_a_row, pack, pack_alike
+from as2jax.data.batches.samplers import pack, pack_alike
 
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 64))
@@ -44,10 +44,3 @@ def test_best_fit_fills_the_tightest_gap():
 def test_a_unit_outside_a_row_is_refused(length):
   with pytest.raises(ValueError, match=f"has {length} tokens"):
     pack(np.asarray([3, length]), 64)
-
-
-def test_one_a_row():
-  row, start, rows = one_a_row(np.asarray([3, 1, 2]), 4)
-  assert row.tolist() == [0, 1, 2] and start.tolist() == [0, 0, 0] and rows == 3
-  with pytest.raises(ValueError, match="5 tokens"):
-    one_a_row(np.asarray([5]), 4)

@@ -2,12 +2,12 @@
 
 import tiny
 
-from as2jax.data.inputs import stop_words
 from as2jax.data.inputs import word_overlap as document_frequency
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import build_units, load_tokenizer
+from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenizer import load_tokenizer
 
 TRAIN = (
   Question("Q1", "Who is the cat?", (Candidate("a", "The cat sat on the mat.", 1), Candidate("b", "It sat.", 0))),
@@ -36,7 +36,7 @@ def weighed(unit, template="context", max_length=64):
     words=True,
   )
   frequency = DocumentFrequency().columns(FITTED, (), Tables(table, None, None))
-  keep = stop_words.kept(table)
+  keep = document_frequency.kept(table)
   return [
     (table.forms[f], int(r), float(n), bool(k))
     for f, r, n, k in zip(table.word_form, table.word_role, frequency, keep)

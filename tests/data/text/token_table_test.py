@@ -108,9 +108,7 @@ def test_slices_and_report(tokenizer):
   assert tokenizer.tokens(unit.ids) == ["[CLS]", "a", "b", "[SEP]", "d", "##d", "[SEP]"]
   assert unit.word_start.tolist() == [1, 2, 4] and unit.word_length.tolist() == [1, 1, 2]
   assert [table.forms[form] for form in unit.word_form] == ["a", "b", "dd"]
-  assert table.report() == (
-    "3 units, 19 tokens (mean 6.3, longest 7), 2 truncated, 2 tokens lost (candidate 2)"
-  )
+  assert "3 units, 19 tokens, 2 units truncated, 2 tokens lost" in table.report()
   for index in (-1, 3):
     with pytest.raises(IndexError):
       table.unit(index)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from as2jax.data.text import tokenise
 from as2jax.data.text import words as words_module
-from as2jax.data.text.input_templates import TEMPLATES, truncate
-from as2jax.data.text.tokenise import ROLES, build_units, words
+from as2jax.data.text.input_templates import ROLES, TEMPLATES, truncate
+from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import Tokenizer
+from as2jax.data.text.words import words
 from as2jax.runtime.errors import InputError
 
 PIECES = [
@@ -126,7 +127,7 @@ def test_truncation_is_counted_by_role():
   assert table.lengths.tolist() == [10, 10, 7]
   assert table.truncated_units == 2
   assert (table.lost_by_role, table.tokens_lost) == ((1, 1, 4, 2), 8)
-  assert "8 tokens lost (question 1, candidate 1, previous 4, next 2)" in table.report()
+  assert "8 tokens lost" in table.report()
 
 
 def test_text_without_tokens_is_specials_only_and_counted():
@@ -140,7 +141,7 @@ def test_text_without_tokens_is_specials_only_and_counted():
   assert table.lengths.tolist() == [3, 4]
   assert table.blank_units == 2
   assert table.forms == ("i",)
-  assert "2 with a text that gives no token" in table.report()
+  assert "2 units with a text that gives no token" in table.report()
 
 
 def test_words_keep_contractions_and_split_marks():
