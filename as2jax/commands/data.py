@@ -139,24 +139,3 @@ def squad(
   tables.check_place(target, "TARGET", source=file)
   rows = reader.asnq_rows(file, split=split, paragraphs=paragraphs)
   print(f"{target}: {asnq.write_asnq(target, rows, context=context)} rows")
-
-
-@app.command(epilog=examples("as2jax data yahoo manner.xml.gz -o yahoocqa_built --seed=0"))
-def yahoo(
-  files: Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="raw Yahoo! Answers, XML(.gz)")
-  ],
-  folder: Annotated[
-    str, typer.Option("-o", "--output", metavar="FOLDER", help="of the three files")
-  ],
-  seed: Annotated[int, typer.Option(help="of the sample", min=0)],
-  top: Annotated[int, typer.Option(help="finds that negatives are drawn from", min=4)] = 1000,
-  shortest: Annotated[int, typer.Option(help="words of a question or an answer", min=1)] = 5,
-  longest: Annotated[int, typer.Option(help="words of a question or an answer", min=1)] = 50,
-) -> None:
-  """Builds YahooCQA from raw files. Three files, which the data set yahoocqa_built reads."""
-  from as2jax.data.readers import yahoo as reader
-
-  sizes = reader.write_built(files, folder, seed=seed, top=top, shortest=shortest, longest=longest)
-  for name, size in sizes.items():
-    print(f"{name}: {size} questions")

@@ -105,7 +105,7 @@ _OF_WIKIPEDIA = (
 OWN_SOURCES = {
   **dict.fromkeys(("wikiqa", "asnq", "asnq_context"), _OF_WIKIPEDIA),
   **dict.fromkeys(("squad", "squad_44", "squad_parts", "squad_as2", "squad_44_as2"), _OF_WIKIPEDIA),
-  **dict.fromkeys(("yahoocqa", "yahoocqa_built"), ("Yahoo Answers",)),
+  "yahoocqa": ("Yahoo Answers",),
 }
 
 

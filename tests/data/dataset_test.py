@@ -206,18 +206,14 @@ def test_a_file_gives_labels_and_pairs(tmp_path):
 
 
 def test_labels_by_question_need_ids_that_differ_between_splits(tmp_path):
-  """Each file of YahooCQA numbers its questions from q1."""
-  folder = tmp_path / "yahoocqa_built"
-  folder.mkdir()
-  for split in ("train", "dev", "test"):
-    rows = [f"how is {split}\tanswer {i}\t{int(i == 1)}\n" for i in range(5)]
-    (folder / f"{split}.tsv").write_text("".join(rows))
-  data = datasets.load("yahoocqa_built", root=str(tmp_path))
-  assert len(data.questions) == 3
-  with pytest.raises(InputError, match="yahoocqa_built: train.dev.test .* have the id 'q1'; open"):
+  (tmp_path / "faq.tsv").write_text("\n".join(ROWS) + "\n")
+  paths = dict.fromkeys(("train", "test"), str(tmp_path / "faq.tsv"))
+  data, _ = datasets.own_files(paths)
+  assert len(data.questions) == 4
+  with pytest.raises(InputError, match="files: train.test .* have the id 'q1'; open"):
     data.qrels  # noqa: B018
-  with pytest.raises(InputError, match="yahoocqa_built-all/train.dev.test .* have the id 'q1'"):
-    as2jax.evaluate(lambda questions: [range(5)] * len(questions), data)
+  with pytest.raises(InputError, match="files-all/train.test .* have the id 'q1'"):
+    as2jax.evaluate(lambda questions: [range(2)] * len(questions), data)
 
 
 @pytest.mark.parametrize("file, name", [("sample.csv", "sample.csv"), ("sample", "files")])

@@ -23,7 +23,6 @@ import tiny_encoders
 import trecqa_test
 import user_files_test
 import wikiqa_test
-import yahoo_raw_test
 import yahoo_test
 from pyarrow import parquet
 
@@ -65,11 +64,6 @@ def datasets() -> list[Reader]:
       semeval_test.judge,
     ),
     Reader("YahooCQA", both(yahoo_test), yahoo_test.judge),
-    Reader(
-      "raw Yahoo",
-      [yahoo_raw_test.raw(*yahoo_raw_test.documents(2), yahoo_raw_test.EMPTY)],
-      yahoo_raw_test.judge,
-    ),
     Reader(
       "SQuAD",
       [json.dumps(squad_test.squad(), indent=indent).encode() for indent in (None, 1)],

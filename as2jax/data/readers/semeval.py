@@ -2,15 +2,16 @@
 
 import dataclasses
 import functools
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import ID, is_id, quoted
-from as2jax.data.readers.xml_records import Element, XmlRecords
+from as2jax.data.lines import ID, is_id, quoted, unpacked
 from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts, Spec
+from as2jax.runtime.errors import InputError
 
 SKIP = "SubtaskA_Skip_Because_Same_As_RelQuestion_ID"
 
@@ -52,9 +53,9 @@ FORMS = {  # by the record's element
 
 
 def iterate_semeval(
-  path: epath.PathLike, *, repeated: bool = False, skipped: list[int] | None = None
+  path: epath.PathLike, *, repeated: bool = False, skipped: list[str] | None = None
 ) -> Iterator[Question]:
-  """Yield the questions of one file: the 2015 form, or that of 2016 and 2017 (full task, or subtask A alone).
+  """Yield the questions of a file in the form of 2015, or of 2016 and 2017.
 
   A question's text is its subject, a space and its body (CETE's code), runs of white space as one
   space. `Good` comments are positive, all others negative. A 2015 comment without a body is its
@@ -64,81 +65,93 @@ def iterate_semeval(
     path: the file.
     repeated: keeps the related questions that repeat one of another original question, which may
       stand in another file: the organisers mark them, and leave them out of subtask A.
-    skipped: takes the lines of the skipped comments.
+    skipped: takes the ids of the skipped comments.
 
   Raises:
-    InputError: anything but such a file with its gold labels; names file and line.
+    InputError: anything but such a file with its gold labels; names the file, and the line or the
+      question.
 
   """
-  records = XmlRecords(path, FORMS)
   skipped = [] if skipped is None else skipped
-  first_line: dict[str, int] = {}  # of each question
-  for record in records:
-    question = _question(record, FORMS[record.tag], records, skipped)
-    if question.id in first_line:
-      raise records.error(
-        f"question {quoted(question.id)} was already on line "
-        f"{first_line[question.id]}; give each question its own id",
-        record.line,
+  seen: set[str] = set()
+  for record in _records(path):
+    try:
+      question = _question(record, FORMS[record.tag], skipped)
+      if question.id in seen:
+        raise ValueError("has the id of an earlier question")
+    except ValueError as error:
+      name = next(
+        (e.get(k) for e in record.iter() for k in ("QID", "RELQ_ID") if k in e.keys()), ""
       )
-    first_line[question.id] = record.line
-    if repeated or SKIP not in record.attributes:
+      raise InputError(
+        f"{path}: question {quoted(name)} {error}; get the official file, with gold labels"
+      ) from error
+    seen.add(question.id)
+    if repeated or SKIP not in record.attrib:
       yield question
+  if not seen:
+    raise InputError(f"{path} holds no {' or '.join(FORMS)}: it is another file or another format")
   if skipped:
     logging.warning(
-      "%s: skipped %d comments without text (the first on line %d)", path, len(skipped), skipped[0]
+      "%s: skipped %d comments without text (the first is %s)", path, len(skipped), skipped[0]
     )
 
 
-def _question(record: Element, form: Form, records: XmlRecords, skipped: list[int]) -> Question:
-  holder = _only(record, form.question, records) if form.question else record
-  question_id = _attribute(holder, form.question_id, records)
-  subject, body = (_only(holder, tag, records).text for tag in (form.subject, form.body))
-  text = f"{subject} {body}".strip()
+def _records(path: epath.PathLike) -> Iterator[ET.Element]:
+  """Yield the elements that hold a question each, one at a time."""
+  with unpacked(path) as file:
+    try:
+      for _, element in ET.iterparse(file):
+        if element.tag in FORMS:
+          yield element
+          element.clear()
+    except ET.ParseError as error:
+      line = error.position[0]
+      raise InputError(f"{path}:{line}: not well-formed XML: {error}; get it again") from error
+    except (LookupError, ValueError) as error:
+      raise InputError(f"{path}:1: its encoding cannot be read ({error}); get it again") from error
+
+
+def _question(record: ET.Element, form: Form, skipped: list[str]) -> Question:
+  holder = _only(record, form.question) if form.question else record
+  question_id = _attribute(holder, form.question_id)
+  text = f"{_text(holder, form.subject)} {_text(holder, form.body)}".strip()
   if not text:
-    raise records.error(f"question {quoted(question_id)} has no text", holder.line)
+    raise ValueError("has no text")
   candidates: dict[str, Candidate] = {}
-  for element in record.all(form.comment):
-    comment = _comment(element, form, records)
-    if comment.id in candidates:
-      raise records.error(
-        f"{form.comment_id} {quoted(comment.id)} occurs twice in question {quoted(question_id)}",
-        element.line,
-      )
-    candidates[comment.id] = comment
-    if not comment.text:
-      skipped.append(element.line)
+  for element in record.findall(form.comment):
+    gold, comment_id = _attribute(element, form.gold), _attribute(element, form.comment_id)
+    if gold not in form.labels:
+      raise ValueError(f"has {form.gold} {quoted(gold)}; expected {', '.join(form.labels)}")
+    if comment_id in candidates:
+      raise ValueError(f"has {form.comment_id} {quoted(comment_id)} twice")
+    comment = ""
+    for tag in form.texts:
+      comment = comment or _text(element, tag)
+    candidates[comment_id] = Candidate(comment_id, comment, form.labels[gold])
+    if not comment:
+      skipped.append(comment_id)
   return Question(question_id, text, tuple(c for c in candidates.values() if c.text))
 
 
-def _comment(element: Element, form: Form, records: XmlRecords) -> Candidate:
-  gold = _attribute(element, form.gold, records)
-  if gold not in form.labels:
-    raise records.error(
-      f"{form.gold} is {quoted(gold)}; expected {', '.join(form.labels)} (a file without gold labels "
-      "cannot be read)",
-      element.line,
-    )
-  text = ""
-  for tag in form.texts:
-    text = text or _only(element, tag, records).text
-  return Candidate(_attribute(element, form.comment_id, records), text, form.labels[gold])
-
-
-def _only(element: Element, tag: str, records: XmlRecords) -> Element:
-  children = element.all(tag)
+def _only(element: ET.Element, tag: str) -> ET.Element:
+  children = element.findall(tag)
   if len(children) != 1:
-    problem = f"{len(children)} elements {tag} in {element.tag}; expected one"
-    raise records.error(problem, element.line)
+    raise ValueError(f"has {len(children)} elements {tag} in {element.tag}; expected one")
   return children[0]
 
 
-def _attribute(element: Element, name: str, records: XmlRecords) -> str:
-  value = element.attributes.get(name)
-  if value is None:
-    raise records.error(f"{element.tag} lacks the attribute {name}", element.line)
+def _text(element: ET.Element, tag: str) -> str:
+  """Return the characters directly in the only child `tag`, runs of white space as one space."""
+  child = _only(element, tag)
+  pieces = [child.text or "", *(inner.tail or "" for inner in child)]
+  return " ".join("".join(pieces).split())
+
+
+def _attribute(element: ET.Element, name: str) -> str:
+  value = element.get(name, "")
   if name.endswith("ID") and not is_id(value):
-    raise records.error(f"{name} is {quoted(value)}; {ID}", element.line)
+    raise ValueError(f"has {name} {quoted(value)} in {element.tag}; {ID}")
   return value
 
 
