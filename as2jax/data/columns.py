@@ -31,31 +31,32 @@ DOCUMENT_NAMES = {  # of a table of documents, which `as2jax index` reads
 Fields = Mapping[str, Sequence[str]]  # field -> its column names, as in `NAMES`
 
 
-def parse(text: str, names: Fields = NAMES, option: str = "--columns") -> dict[str, str]:
-  """Parse `question=query,candidate=answer` to {field: column}; InputError for anything else."""
-  columns: dict[str, str] = {}
-  for item in text.split(","):
-    field, _, column = (part.strip() for part in item.partition("="))
-    if not item.strip():
-      continue
-    if not column:
-      raise InputError(f"{option}={text}: {item!r} is no FIELD=COLUMN, such as question=query")
-    if field in columns:
-      raise InputError(f"{option}={text}: {field} is given twice")
-    columns[field] = column
-  check(columns, f"{option}={text}", names)
-  return columns
+def parse(columns: Mapping[str, str] | str, names: Fields = NAMES) -> dict[str, str]:
+  """Return {field: column} of a mapping, or of a text `question=query,candidate=answer`.
 
+  Raises:
+    InputError: another text, a field that there is not, or one column for two fields.
 
-def check(columns: Mapping[str, str], where: str, names: Fields = NAMES) -> None:
-  """Raise InputError where a mapping names a field that there is not, or one column twice."""
-  for field in columns:
-    if field not in names:
+  """
+  where = "columns"
+  if isinstance(columns, str):
+    where = f"--columns={columns}"
+    pairs = [item.partition("=")[::2] for item in columns.split(",") if item.strip()]
+  else:
+    pairs = list(columns.items())
+  named = {}
+  for field, column in pairs:
+    field, column = field.strip(), column.strip()
+    if field not in names or not column:
       near = difflib.get_close_matches(field, names, 1)
       hint = f"did you mean {near[0]!r}? " if near else ""
-      raise InputError(f"{where}: there is no field {field!r}; {hint}fields are {', '.join(names)}")
-  if len(set(columns.values())) < len(columns):
-    raise InputError(f"{where}: one column stands for two fields")
+      raise InputError(
+        f"{where}: {field!r} with {column!r} is no FIELD=COLUMN; {hint}fields are {', '.join(names)}"
+      )
+    if field in named or column in named.values():
+      raise InputError(f"{where}: the field {field} or the column {column} is given twice")
+    named[field] = column
+  return named
 
 
 def simple(name: str) -> str:
@@ -89,20 +90,17 @@ def resolve(
       problem = f"there is no column {column!r}, which was named for {field}; {listed(columns)}"
       raise table.error(problem, number)
     resolved[field] = column if column in same else same[0]
-  taken = set(resolved.values())
   for field, known in names.items():
-    free = [c for c in columns if c not in taken and simple(c) in known]
-    exact = [c for c in free if c.strip().lower() == field]
-    found = exact or free
-    if field in resolved or not found:
+    if field in resolved:
       continue
-    if len(found) > 1:
-      raise table.error(
-        f"the columns {' and '.join(f'`{c}`' for c in found)} may both be the {field}; keep one, or "
-        f"name it: --columns {field}={free[0]}",
-        number,
-      )
-    resolved[field] = found[0]
+    found = [c for c in columns if simple(c) in known and c not in resolved.values()]
+    exact = [c for c in found if c.strip().lower() == field]
+    if len(exact or found) > 1:
+      shown = " and ".join(f"`{column}`" for column in found)
+      problem = f"the columns {shown} may both be the {field}"
+      raise table.error(f"{problem}; keep one, or name it: --columns {field}={found[0]}", number)
+    if found:
+      resolved[field] = (exact or found)[0]
   return resolved
 
 
@@ -110,17 +108,12 @@ def missing(field: str, columns: Sequence[str]) -> str:
   """Say that no column is `field`, and which one may be meant."""
   near = difflib.get_close_matches(field, columns, 1)
   hint = f"did you mean {near[0]!r}? " if near else ""
-  named = near[0] if near else "COLUMN"
-  return f"there is no column {field} ({listed(columns)}); {hint}name it: --columns {field}={named}"
+  column = near[0] if near else "COLUMN"
+  return (
+    f"there is no column {field} ({listed(columns)}); {hint}name it: --columns {field}={column}"
+  )
 
 
 def listed(columns: Sequence[str]) -> str:
   """List the columns that there are, for a message."""
   return f"there are {quoted(', '.join(map(str, columns)), 120)}"
-
-
-def misspelt(column: str, resolved: Mapping[str, str]) -> str:
-  """Name the field that was not found and whose name is nearly `column`, "" where there is none."""
-  absent = {simple(field): field for field in NAMES if field not in resolved}
-  near = difflib.get_close_matches(simple(column), absent, 1, 0.8)
-  return absent[near[0]] if near else ""

@@ -216,8 +216,11 @@ def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[d
 
 
 def parsed(text: str) -> Any:
-  """Parse JSON; ValueError also where an object has a field twice."""
-  return json.loads(text, object_pairs_hook=_object)
+  """Parse JSON; ValueError also where an object has a field twice, or a text half a surrogate pair."""
+  value = json.loads(text, object_pairs_hook=_object)
+  if "\\u" in text:
+    json.dumps(value, ensure_ascii=False).encode()
+  return value
 
 
 def _object(pairs: Sequence[tuple[str, object]]) -> dict:

@@ -7,6 +7,7 @@ others a quotation mark is a character: `is_quoted` tells them apart.
 
 import csv
 import dataclasses
+import importlib.util
 import io
 import json
 import logging
@@ -38,7 +39,6 @@ class Table:
     columns: of the header; None of JSON, whose rows have columns of their own.
     rows: (number, {column: value}) of each row; {} where all cells are empty.
     unit: what `number` counts: "line" (from 1) or "row" (from 0; Parquet, frames, JSON arrays).
-    unended: the number of the last line where no line break ends it, else 0.
 
   """
 
@@ -46,7 +46,6 @@ class Table:
   columns: tuple[str, ...] | None
   rows: list[tuple[int, dict[str, Any]]]
   unit: str = "line"
-  unended: int = 0
 
   def place(self, number: int) -> str:
     """Name a row for a message."""
@@ -54,32 +53,26 @@ class Table:
 
   def error(self, problem: str, number: int | None = None) -> InputError:
     """Make the error for a problem of the whole table, or of row `number`."""
-    if number is None and self.unit == "line" and self.columns is not None:
-      number = 1  # the header's
+    if self.unit == "line" and self.columns is not None:
+      number = number or 1  # the header's
     if number is None:
       return InputError(f"{self.source}: {problem}")
-    if self.unit == "row":
-      return InputError(f"{self.source}: row {number}: {problem}")
-    cut = " (the file ends on this line without a line break: it may be cut off; get it again)"
-    return InputError(f"{self.source}:{number}: {problem}{cut if number == self.unended else ''}")
+    place = f" row {number}" if self.unit == "row" else str(number)
+    return InputError(f"{self.source}:{place}: {problem}")
 
   def refuse(self, faults: Sequence[tuple[int, str]]) -> None:
     """Raise one InputError for all faults, each a (row number, problem); none where there is none."""
     if not faults:
       return
-    faults = sorted(faults, key=lambda fault: fault[0])
-    number, problem = faults[0]
-    others = [f"{self.place(n)}: {what}" for n, what in faults[1:SHOWN]]
+    (number, problem), *others = sorted(faults, key=lambda fault: fault[0])
+    told = [problem, *(f"{self.place(n)}: {what}" for n, what in others[: SHOWN - 1])]
     if len(faults) > SHOWN:
-      others.append(f"{len(faults) - SHOWN} more")
-    raise self.error("; ".join([problem, *others]), number)
+      told.append(f"{len(faults) - SHOWN} more")
+    raise self.error("; ".join(told), number)
 
 
 def open_table(
-  source: Any,
-  named: Mapping[str, str],
-  names: column_names.Fields = column_names.NAMES,
-  bare: tuple[str, ...] = (),
+  source: Any, named: Mapping[str, str], names: column_names.Fields = column_names.NAMES
 ) -> Table:
   """Read the table in a file (also packed by gzip), or of a pandas frame.
 
@@ -87,7 +80,6 @@ def open_table(
     source: a path or a frame.
     named: {field: column} that the user has named.
     names: the fields that are looked for; a header needs one of them.
-    bare: the columns of a tab-separated file without a header; () where it needs one.
 
   Raises:
     InputError: no such file, no table, pyarrow not installed; names file and lines.
@@ -99,58 +91,45 @@ def open_table(
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
     return _parquet(path)
-  text = read_text(path)
+  text = _read_text(path)
   begin = text.lstrip()[:1]
-  if suffix in (".jsonl", ".json", ".ndjson") or (suffix not in SUFFIXES and begin in ("{", "[")):
-    array = begin == "[" and suffix not in (".jsonl", ".ndjson")
-    return _array(path, text) if array else _json_lines(path, text)
-  return _delimited(path, text, suffix, named, names, bare)
+  if suffix in (".jsonl", ".ndjson") or (suffix not in DELIMITERS and begin == "{"):
+    return _json_lines(path, text)
+  if suffix not in DELIMITERS and begin == "[":
+    return _array(path, text)
+  return _delimited(path, text, suffix, named, names)
 
 
-def read_text(path: epath.Path) -> str:
-  """Read a text file of UTF-8, or of UTF-16 with its byte-order mark; line ends stay as they are.
-
-  Raises:
-    InputError: no such file, an empty or damaged one, an archive, a NUL; names file and line.
-
-  """
+def _read_text(path: epath.Path) -> str:
+  """Read a text file of UTF-8, or of UTF-16 with its byte-order mark; line ends stay as they are."""
   with unpacked(path) as file:
     data = file.read()
   if data.startswith(UTF_16):
     try:
-      data = data.decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass")
+      data = data.decode("utf-16").encode()
     except UnicodeDecodeError as error:
       line = data[: error.start].decode("utf-16", "replace").count("\n") + 1
       raise InputError(f"{path}:{line}: the UTF-16 text is cut off or damaged") from error
-  if not data.removeprefix(b"\xef\xbb\xbf"):
+  text = decoded(data, path)
+  if not text.strip():
     raise InputError(f"{path} is empty; get the file again")
-  return decoded(data, path)
-
-
-def _unended(text: str) -> int:
-  return 0 if text.endswith("\n") else text.count("\n") + 1
+  return text
 
 
 def _json_lines(path: epath.Path, text: str) -> Table:
-  table = Table(str(path), None, [], unended=_unended(text))
-  faults = []
+  table, faults = Table(str(path), None, []), []
   for number, line in enumerate(text.rstrip().split("\n"), 1):
-    row: Any = {}
-    if line.strip():
-      try:
-        row = parsed(line.removesuffix("\r")) or None
-      except (ValueError, RecursionError) as error:
-        faults.append(
-          (number, f"not a JSON object: {error}: {quoted(line)}; write one object a line")
-        )
-        continue
-    if isinstance(row, dict):
-      table.rows.append((number, row))
+    row, problem = {}, "write one object a line"
+    try:
+      row = parsed(line) if line.strip() else {}
+    except (ValueError, RecursionError) as error:
+      problem = f"{error}; {problem}"
+      row = None
+    if not isinstance(row, dict):
+      faults.append((number, f"{quoted(line)} is not a JSON object: {problem}"))
     else:
-      faults.append((number, f"{quoted(line)} is not a JSON object; write one object a line"))
+      table.rows.append((number, row))
   table.refuse(faults)
-  if not any(row for _, row in table.rows):
-    raise table.error("nothing follows the header; add one candidate a line", 1)
   return table
 
 
@@ -161,50 +140,34 @@ def _array(path: epath.Path, text: str) -> Table:
     line = min(getattr(error, "lineno", 1), text.rstrip().count("\n") + 1)
     problem = f"not a JSON array: {error}; the file may be cut off"
     raise InputError(f"{path}:{line}: {problem}") from error
-  table = Table(str(path), None, list(enumerate(values)), unit="row")
-  faults = []
+  table, faults = Table(str(path), None, list(enumerate(values)), unit="row"), []
   for number, row in table.rows:
-    if not isinstance(row, dict) or not row:
+    if not isinstance(row, dict):
       faults.append((number, f"{quoted(json.dumps(row))} is no row; write an object a row"))
   table.refuse(faults)
   return table
 
 
 def _delimited(
-  path: epath.Path,
-  text: str,
-  suffix: str,
-  named: Mapping[str, str],
-  names: column_names.Fields,
-  bare: tuple[str, ...],
+  path: epath.Path, text: str, suffix: str, named: Mapping[str, str], names: column_names.Fields
 ) -> Table:
   """Read CSV, or cells between tabs; the known columns of the first line find the delimiter."""
   delimiter = "\t" if suffix == ".tsv" else _delimiter(text, named, names)
   plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
-  table = Table(str(path), (), [], unended=_unended(text))
-  if plain and (at := re.search(r"\r(?!\n)", text)):
-    line = text.count("\n", 0, at.start()) + 1
-    raise table.error("there is a carriage return inside the line; remove it", line)
-  records = _records(table, text, delimiter, plain)
-  number, header = next(records, (1, []))
-  if not any(cell.strip() for cell in header):
-    raise table.error("the first line is empty; begin with a header", number)
-  shown = quoted(", ".join(header), 120)
-  first = []
-  table.columns = tuple(header)
-  if not column_names.recognised(header, named, names):
-    if delimiter != "\t" or len(header) != len(bare):
-      raise table.error(
-        f"the first line is {shown}; expected a header of columns such as question, candidate and "
-        "label, or name them: --columns question=COLUMN,candidate=COLUMN",
-        number,
-      )
-    first, table.columns = [(number, header)], bare
-  if len(set(table.columns)) < len(table.columns):
-    raise table.error(f"the header {shown} names a column twice; rename one", number)
-  faults = []
-  for number, cells in [*first, *records]:
-    if not any(cell.strip() for cell in cells):
+  table, faults = Table(str(path), (), []), []
+  for number, cells in _records(table, text, delimiter, plain):
+    if not table.columns:
+      table.columns = tuple(cells)
+      shown = quoted(", ".join(cells), 120)
+      if not column_names.recognised(cells, named, names):
+        raise table.error(
+          f"the first line is {shown}; expected a header of columns such as question, candidate and "
+          "label, or name them: --columns question=COLUMN,candidate=COLUMN",
+          number,
+        )
+      if len(set(cells)) < len(cells):
+        raise table.error(f"the header {shown} names a column twice; rename one", number)
+    elif not any(cell.strip() for cell in cells):
       table.rows.append((number, {}))
     elif len(cells) != len(table.columns):
       problem = f"{len(cells)} columns in {quoted(', '.join(cells))}; expected {len(table.columns)}"
@@ -223,43 +186,37 @@ def _records(
   """Yield the cells of each record with the number of its first line."""
   if plain:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-      yield number, line.removesuffix("\r").split("\t")
+      cells = line.removesuffix("\r").split("\t")
+      if "\r" in "".join(cells):
+        raise table.error("there is a carriage return inside the line; remove it", number)
+      yield number, cells
     return
   csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the process: never lowered
   reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
-  while True:
-    first = reader.line_num + 1
-    try:
-      yield first, next(reader)
-    except StopIteration:
-      return
-    except csv.Error as error:
-      if "unexpected end" in str(error) or "field limit" in str(error):
-        how = "a quotation mark is not closed; close it, or double it inside a cell; the file may be cut off"
-      else:
-        how = (
-          f"not a line of CSV ({error}); quote cells that hold {delimiter!r}, and double quotation "
-          "marks inside"
-        )
-      raise table.error(how, first) from error
+  first = 1
+  try:
+    for cells in reader:
+      yield first, cells
+      first = reader.line_num + 1
+  except csv.Error as error:
+    raise table.error(
+      f"not a line of CSV ({error}): close each quotation mark, and double it inside a cell; quote "
+      f"cells that hold {delimiter!r}; the file may be cut off",
+      first,
+    ) from error
 
 
 def _delimiter(text: str, named: Mapping[str, str], names: column_names.Fields) -> str:
-  """Find what separates a header's cells: the known columns decide, then the number of columns."""
+  """Find what separates a header's cells: the known columns decide, then tabs, then the number."""
   first = text.partition("\n")[0].rstrip("\r")
-
-  def fit(delimiter: str) -> tuple[int, bool, int]:
-    try:
-      header = next(csv.reader([first[: csv.field_size_limit()]], delimiter=delimiter), [])
-    except csv.Error:  # whoever reads the line says what is wrong
-      header = []
-    return (
-      column_names.recognised(header, named, names),
-      delimiter == "\t" and len(header) > 1,
-      len(header),
-    )
-
-  return max((",", ";", "\t"), key=fit)
+  best, delimiter = (0, False, 0), ","
+  for candidate in (",", ";", "\t"):
+    header = [cell.strip('"') for cell in first.split(candidate)]
+    known = column_names.recognised(header, named, names)
+    fit = known, candidate == "\t" and len(header) > 1, len(header)
+    if fit > best:
+      best, delimiter = fit, candidate
+  return delimiter
 
 
 _CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^\t\n"]*?))(?:\t|\r?\n|\r?\Z)')
@@ -282,18 +239,18 @@ def is_quoted(text: str, path: epath.PathLike = "") -> bool:
       return False
     (outside if match[1] is None else inside).append(match[2] if match[1] is None else match[1])
     at = match.end()
-  if any(re.search(r"[\t\r\n]", cell) for cell in inside):
-    widths = {line.count("\t") for line in text.removesuffix("\n").split("\n")}
-    if len(widths) == 1 and not re.search(r"\r(?!\n)", text):  # which no line may hold
-      return False
-  for_no_reason = [cell for cell in inside if not re.search(r'["\t\r\n]', cell)]
-  if not for_no_reason or not any(re.search(r"[^-+.\d]", cell) for cell in outside):
-    return True
-  if all("," in cell for cell in for_no_reason) and not any("," in cell for cell in outside):
+  widths = {line.count("\t") for line in text.removesuffix("\n").split("\n")}
+  plain = len(widths) == 1 and not re.search(r"\r(?!\n)", text)  # which no line may hold
+  if plain and any(re.search(r"[\t\r\n]", cell) for cell in inside):
+    return False
+  inside = [cell for cell in inside if not re.search(r'["\t\r\n]', cell)]
+  with_commas = all("," in cell for cell in inside) and not any("," in cell for cell in outside)
+  all_words = not any(re.search(r"[^-+.\d]", cell) for cell in outside)
+  if not inside or with_commas or all_words:
     return True
   log.warning(
     "%s: some cells are in quotation marks, such as %s, and most are not: quotation marks are "
-    "taken as part of the text", path, quoted(f'"{for_no_reason[0]}"'),
+    "taken as part of the text", path, quoted(f'"{inside[0]}"'),
   )  # fmt: skip
   return False
 
@@ -337,11 +294,8 @@ def check_target(target: str, option: str = "--output", *, source: str = "") -> 
   if suffix not in SUFFIXES:
     raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
   check_place(target, option, source=source)
-  if suffix == ".parquet":
-    try:
-      import pyarrow  # noqa: F401
-    except ImportError as error:
-      raise InputError(f"{option}={target}: {PYARROW}") from error
+  if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+    raise InputError(f"{option}={target}: {PYARROW}")
 
 
 def check_place(target: str, option: str, *, source: str) -> None:
@@ -352,16 +306,17 @@ def check_place(target: str, option: str, *, source: str) -> None:
   if "://" in target:
     return
   path = epath.Path(target)
-  folder = os.path.dirname(os.path.abspath(target))
-  if os.path.isdir(target) or (os.path.exists(folder) and not os.path.isdir(folder)):
-    raise InputError(f"{option}={target} cannot be written: name a file in a folder")
   scratch = path.parent / f".{path.name}.{os.getpid()}"
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+      raise OSError("it is a folder")
     scratch.write_bytes(b"")
     scratch.unlink()
   except OSError as error:
-    raise InputError(f"{option}={target} cannot be written: {error}") from error
+    raise InputError(
+      f"{option}={target} cannot be written ({error}): name a file in a folder of yours"
+    ) from error
 
 
 def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--output") -> None:
@@ -376,9 +331,9 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     if suffix == ".parquet":
-      _write_parquet(path, _columns(rows), rows)
+      _write_parquet(path, rows)
     elif suffix in DELIMITERS:
-      write_whole(path, delimited(rows, DELIMITERS[suffix]))
+      write_whole(path, _delimited_text(rows, DELIMITERS[suffix]))
     else:
       lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
       array = "[\n" + ",\n".join(lines) + "\n]\n"
@@ -391,15 +346,20 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
   return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def delimited(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
+def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
   """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF."""
   columns = _columns(rows)
-  lines = [columns]
-  for row in rows:
-    lines.append([_text(row.get(name)) or "" for name in columns])
-  mark = re.compile(f'[{delimiter}"\\n\\r]')
-  quote = lambda cell: '"' + cell.replace('"', '""') + '"' if mark.search(cell) else cell
-  return "".join(delimiter.join(map(quote, line)) + "\n" for line in lines)
+  special = re.compile(f'[{delimiter}"\\n\\r]')
+  lines = []
+  for row in (dict(zip(columns, columns)), *rows):
+    cells = []
+    for name in columns:
+      cell = _text(row.get(name)) or ""
+      if special.search(cell):
+        cell = '"' + cell.replace('"', '""') + '"'
+      cells.append(cell)
+    lines.append(delimiter.join(cells) + "\n")
+  return "".join(lines)
 
 
 def _text(value: Any) -> str | None:
@@ -408,16 +368,16 @@ def _text(value: Any) -> str | None:
   return None if value is None else str(value)
 
 
-def _write_parquet(path: epath.Path, columns: Sequence[str], rows: Sequence[Mapping]) -> None:
+def _write_parquet(path: epath.Path, rows: Sequence[Mapping]) -> None:
   import pyarrow
   from pyarrow import parquet
 
   arrays = {}
-  for name in columns:
+  for name in _columns(rows):
     values = [row.get(name) for row in rows]
-    if any(isinstance(value, (dict, list)) for value in values):
-      values = list(map(_text, values))
     try:
+      if any(isinstance(value, (dict, list)) for value in values):
+        raise OverflowError
       arrays[name] = pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError):  # several types, or beyond 64 bits
       arrays[name] = pyarrow.array(list(map(_text, values)))

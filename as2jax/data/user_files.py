@@ -14,16 +14,16 @@ from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
 from as2jax.data.record import UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
 from as2jax.data.wikiqa_form import HEADER, read_wikiqa
-from as2jax.runtime.errors import InputError
 
 REQUIRED = ("question", "candidate")
 CONTEXT = ("previous", "next", "title")
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
+ROW, LISTED, WHOLE = "row", "listed", "whole"  # a candidate, one of a question's list, no candidate
 SHOWN = 5  # lines of a problem that a message names
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Problems:
   """What is odd in a table.
 
@@ -37,9 +37,9 @@ class Problems:
   """
 
   rows: int = 0
-  empty: tuple[int, ...] = ()
-  repeated: tuple[int, ...] = ()
-  contradictory: tuple[int, ...] = ()
+  empty: list[int] = dataclasses.field(default_factory=list)
+  repeated: list[int] = dataclasses.field(default_factory=list)
+  contradictory: list[int] = dataclasses.field(default_factory=list)
   place: str = "line"
 
   def __str__(self) -> str:
@@ -53,6 +53,21 @@ class Problems:
         shown = ", ".join(map(str, numbers[:SHOWN])) + ", …" * (len(numbers) > SHOWN)
         parts.append(f"{len(numbers)} {what} ({self.place}{'s' * (len(numbers) > 1)} {shown})")
     return f"{self.rows} rows, of these {', '.join(parts)}" if parts else ""
+
+
+@dataclasses.dataclass
+class Group:
+  """The rows of one question.
+
+  Attributes:
+    id, text: of the question; the id is "" where the table gives none.
+    rows: (number, candidate, the other columns of its row by their own names) of each.
+
+  """
+
+  id: str
+  text: str
+  rows: list[tuple[int, Candidate, Mapping[str, Any]]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +97,6 @@ def read_labelled(
   return read(source, labelled=True, columns=columns, drop=drop).questions
 
 
-def read_unlabelled(
-  source: Any, *, columns: Mapping[str, str] | str = "", drop: bool = False
-) -> tuple[Question, ...]:
-  """Read the questions of a table for ranking: labels are ignored where there are any."""
-  return read(source, labelled=False, columns=columns, drop=drop).questions
-
-
 def read(
   source: Any,
   *,
@@ -101,18 +109,17 @@ def read(
 
   A row is a candidate, with the fields question, candidate, label and optionally previous, next,
   title, question_id and candidate_id, each in a column of one of its `columns.NAMES`, or in that which
-  `columns` names; every other column is carried along. An object of JSON-lines may also be a
-  question with its `candidates`, texts or objects. WikiQA's own format is read as such. Rows with one
+  `columns` names; every other column is carried along. A row may also be a question with its
+  `candidates`, a list of texts or objects. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
   in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
-  An object with candidates is a whole question: its id may not occur again.
+  A row with candidates is a whole question: its id may not occur again.
 
   Args:
     source: a path, or a pandas frame.
-    labelled: whether labels are read: needed (True), ignored (False: two tab-separated columns
-      without a header will do), or read where there is a column (None).
-    columns: {field: column}, or as text: `question=query,label=is_correct`. A row of JSON-lines may
-      lack one that is optional.
+    labelled: whether labels are read: needed (True), ignored (False), or read where there is a
+      column (None).
+    columns: {field: column}, or as text: `question=query,label=is_correct`.
     drop: whether rows without text, and those that repeat a candidate with its label, are left out;
       else the first are an error, and the second kept and logged.
     lenient: whether rows without text are left out and told in `problems` alone.
@@ -121,290 +128,212 @@ def read(
     InputError: anything else; names file, lines and values.
 
   """
-  named = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
-  column_names.check(named, "columns")
-  table = tables.open_table(source, named, bare=() if labelled is not False else REQUIRED)
+  named = column_names.parse(columns)
+  table = tables.open_table(source, named)
+  problems = Problems(len(table.rows), place=table.unit)
   if table.columns == HEADER and table.unit == "line" and not named:
-    own = _of_wikiqa(source, labelled is not False, drop)
+    labelled = labelled is not False
+    groups = _of_wikiqa(source, labelled)
+    _note_repeated(groups, problems, drop)
   else:
-    own = _Reading(table, named, labelled).own_file(drop, lenient)
-  if str(own.problems) and not lenient:
-    text = "%s: %s; rows without text and repeated ones are left out" if drop else "%s: %s"
-    log.warning(text, table.source, own.problems)
-  return own
+    reading = _Reading(table, named, labelled, problems)
+    groups, labelled = reading.groups(), reading.labelled
+    _note_repeated(groups, problems, drop)
+    if problems.empty and not drop and not lenient:
+      what = f"{problems}; mend the file, or leave them out: --drop"
+      reading.faults.append((problems.empty[0], what))
+    reading.finish(groups)
+  if str(problems) and not lenient:
+    told = "%s: %s; rows without text and repeated ones are left out" if drop else "%s: %s"
+    log.warning(told, table.source, problems)
+  others = {}
+  for group in groups:
+    for _, candidate, rest in group.rows:
+      others[group.id, candidate.id] = rest
+  return OwnFile(
+    tuple(Question(g.id, g.text, tuple(row[1] for row in g.rows)) for g in groups),
+    others,
+    problems,
+    labelled,
+    tuple(tuple(row[0] for row in group.rows) for group in groups),
+  )
 
 
-def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
+def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
   """Read a file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
-  line, questions, others, numbers = 1, [], {}, []
-  repeated, contradictory = [], []
+  groups, line = [], 1
   for question in read_wikiqa(epath.Path(source).expanduser(), labelled=labelled):
-    labels: dict[str, set[int]] = defaultdict(set)
-    candidates, lines = [], []
+    group = Group(question.id, question.text)
     for candidate in question.candidates:
       line += 1
+      group.rows.append((line, candidate, {"DocumentID": candidate.id.rpartition("-")[0]}))
+    groups.append(group)
+  return groups
+
+
+def _note_repeated(groups: Sequence[Group], problems: Problems, drop: bool) -> None:
+  """Note rows that repeat a candidate of their question; leave out those with its label, if `drop`."""
+  for group in groups:
+    kept, labels = [], defaultdict(set)
+    for row in group.rows:
+      number, candidate, _ = row
       seen = labels[candidate.text]
       if candidate.label in seen:
-        repeated.append(line)
+        problems.repeated.append(number)
       elif seen:
-        contradictory.append(line)
+        problems.contradictory.append(number)
       if not (drop and candidate.label in seen):
-        candidates.append(candidate)
-        lines.append(line)
-        document = candidate.id.rpartition("-")[0]
-        others[question.id, candidate.id] = {"DocumentID": document}
+        kept.append(row)
       seen.add(candidate.label)
-    questions.append(dataclasses.replace(question, candidates=tuple(candidates)))
-    numbers.append(tuple(lines))
-  problems = Problems(line - 1, (), tuple(repeated), tuple(contradictory))
-  return OwnFile(tuple(questions), others, problems, labelled, tuple(numbers))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Row:
-  """One candidate of the table; `others` are the columns that are no field of ours."""
-
-  number: int
-  label: int
-  texts: Mapping[str, str]  # field -> text; without those that are absent
-  others: Mapping[str, Any]
+    group.rows = kept
+  problems.repeated.sort()
+  problems.contradictory.sort()
 
 
 class _Reading:
-  """The rows of a table as they are grouped by question; faults are gathered and refused together."""
+  """The rows of a table, grouped by question; `faults` are (number, what) of each that is wrong."""
 
-  def __init__(self, table: Table, named: Mapping[str, str], labelled: bool | None):
-    self.table, self.named, self.labelled = table, named, labelled
-    self.optional = labelled is None  # labels are read where there are any
-    self.needed = (*REQUIRED, "label") if labelled else REQUIRED
+  def __init__(
+    self, table: Table, named: Mapping[str, str], labelled: bool | None, problems: Problems
+  ):
+    self.table, self.problems = table, problems
     self.faults: list[tuple[int, str]] = []
-    self.resolved: dict[tuple[str, ...], dict[str, str]] = {}  # columns -> {field: column}
-    self.unseen: set[str] = set()  # fields that were named and that no record had
-    self.given: set[str] | None = None  # which ids, and whether a label, the first row has
-    if table.columns is None:
-      self.unseen.update(named)
-      return
-    fields = self.fields(table.columns, 1)
-    for name in self.needed:
-      if name not in fields:
-        raise table.error(column_names.missing(name, table.columns))
+    self.records = list(self._flat(named.get("candidate", "candidate")))
+    problems.rows = len(self.records)
+    if not self.records:
+      table.refuse(self.faults)
+      raise table.error("nothing follows the header; add one candidate a line")
+    columns = table.columns
+    if columns is None:
+      columns = tuple(dict.fromkeys(name for _, _, record in self.records for name in record))
+    self.fields = column_names.resolve(columns, named, table)
+    self.labelled = "label" in self.fields if labelled is None else labelled
+    if not self.labelled:
+      self.fields.pop("label", None)
+    needed = ["question"]
+    if any(kind != WHOLE for _, kind, _ in self.records):
+      needed += ["candidate", "label"] if self.labelled else ["candidate"]
+    for name in needed:
+      if name not in self.fields:
+        table.refuse(self.faults)
+        raise table.error(column_names.missing(name, columns))
+    self.ids = set()  # that some row has, so that all need them
+    for _, _, record in self.records:
+      self.ids.update(name for name in IDS if record.get(self.fields.get(name)) not in (None, ""))
 
-  def own_file(self, drop: bool, lenient: bool) -> OwnFile:
-    """Group the rows by question, and make the questions."""
-    groups: dict[Any, list[_Row]] = {}
-    texts: dict[Any, str] = {}
-    labels: dict[Any, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    empty, repeated, contradictory = [], [], []
-    count = 0
-    for number, key, record in self.records(groups, texts):
-      count += 1
-      row = self.row(number, record)
-      if row is None:
-        empty.append(number)
-        continue
-      text = row.texts["question"]
-      key = key or row.texts.get("question_id") or text
-      group = groups.setdefault(key, [])
-      if texts.setdefault(key, text) != text:
-        what = f"question_id {quoted(key)} reads {quoted(text)} here and {quoted(texts[key])}"
-        where = self.table.place(group[0].number) if group else "an earlier line"
-        self.faults.append((number, f"{what} on {where}; give each question its own id"))
-      seen = labels[key][row.texts["candidate"]]
-      if row.label in seen:
-        repeated.append(number)
-      elif seen:
-        contradictory.append(number)
-      if not (drop and row.label in seen):
-        group.append(row)
-      seen.add(row.label)
-    problems = Problems(count, tuple(empty), tuple(repeated), tuple(contradictory), self.table.unit)
-    if empty and not drop and not lenient:
-      what = f"{problems}; mend the file, or leave them out: --drop"
-      self.faults.insert(0, (empty[0], what))
-    self.check(groups, count, len(empty))
-    questions, others, numbers = [], {}, []
-    for place, (key, group) in enumerate(groups.items(), 1):
-      question = _question(group, _id_of(group, place, key), texts[key])
-      questions.append(question)
-      numbers.append(tuple(row.number for row in group))
-      for candidate, row in zip(question.candidates, group, strict=True):
-        others[question.id, candidate.id] = row.others
-    return OwnFile(tuple(questions), others, problems, bool(self.labelled), tuple(numbers))
-
-  def records(
-    self, groups: dict[Any, list[_Row]], texts: dict[Any, str]
-  ) -> Iterator[tuple[int, Any, Mapping[str, Any]]]:
-    """Yield (number, what its question is told apart by, record) of each candidate.
-
-    An object with a list of candidates makes its group, and gives a record a candidate.
-    """
+  def _flat(self, name: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield (number, kind, record) of each row; a list of candidates gives one record each."""
     for number, record in self.table.rows:
-      if self.table.columns is not None or not isinstance(record.get("candidates"), list):
-        yield number, None, record
+      entries = record.get("candidates")
+      if not isinstance(entries, list):
+        yield number, ROW, record
         continue
-      shared = {name: value for name, value in record.items() if name != "candidates"}
-      fields = self.resolve(tuple(shared), number, ("question", "question_id"))
-      before = len(self.faults)
-      found = self.texts(shared, fields, number)
-      text = found.get("question", "")
-      if len(self.faults) == before and not text.strip():
-        what = "the field question is empty or missing; every line needs a question"
-        self.faults.append((number, what))
-      if len(self.faults) > before:
-        continue
-      key = (number, found.get("question_id", ""))
-      groups[key], texts[key] = [], text
-      for entry in record["candidates"]:
-        if isinstance(entry, str):
-          entry = {self.named.get("candidate", "candidate"): entry}
-        if isinstance(entry, dict) and "candidates" not in entry:
-          yield number, key, {**shared, **entry}
+      shared = {key: value for key, value in record.items() if key != "candidates"}
+      if not entries:
+        yield number, WHOLE, shared
+      for entry in entries:
+        entry = {name: entry} if isinstance(entry, str) else entry
+        if isinstance(entry, dict):
+          yield number, LISTED, {**shared, **entry}
         else:
           what = f"a candidate is {quoted(str(entry))}; expected a text or an object"
           self.faults.append((number, what))
 
-  def fields(self, columns: tuple[str, ...], number: int) -> dict[str, str]:
-    """Find {field: column} of a row with these columns; log a column whose name is nearly a field's."""
-    if columns not in self.resolved:
-      fields = self.resolved[columns] = self.resolve(columns, number, column_names.NAMES)
-      self.unseen.difference_update(fields)
-      for column in columns:
-        field = column_names.misspelt(column, fields)
-        if field and column not in fields.values():
-          text = "%s: the column %r is carried along unread; did you mean %r?"
-          log.warning(text, self.table.source, column, field)
-    return self.resolved[columns]
+  def groups(self) -> list[Group]:
+    """Group the rows by question."""
+    groups: dict[Any, Group] = {}
+    for number, kind, record in self.records:
+      before = len(self.faults)
+      texts = self._texts(number, record)
+      question, question_id = texts.get("question", ""), texts.get("question_id", "")
+      key: Any = (question_id or question) if kind == ROW else number
+      if len(self.faults) > before:
+        continue
+      if not question.strip() or not (kind == WHOLE or texts.get("candidate", "").strip()):
+        self.problems.empty.append(number)
+        continue
+      self._check_ids(number, texts, kind)
+      group = groups.setdefault(key, Group(question_id, question))
+      if group.text != question:
+        what = f"question_id {quoted(question_id)} reads {quoted(question)} here and {quoted(group.text)}"
+        where = self.table.place(group.rows[0][0])
+        self.faults.append((number, f"{what} on {where}; give each question its own id"))
+      if kind != WHOLE:
+        given = [texts.get(name, "") for name in ("candidate_id", "candidate", *CONTEXT)]
+        candidate_id, text, previous, after, title = given
+        label = self._label(number, record)
+        candidate = Candidate(candidate_id, text, label, previous, after, title=title)
+        read = self.fields.values()
+        rest = {name: value for name, value in record.items() if name not in read}
+        group.rows.append((number, candidate, rest))
+    return list(groups.values())
 
-  def resolve(self, columns: tuple[str, ...], number: int, fields: Sequence[str]) -> dict[str, str]:
-    """Find {field: column} of some fields; a JSON record may lack optional ones that were named."""
-    there = set(map(column_names.simple, columns))
-    named, names = {}, {}
-    for field in fields:
-      column = self.named.get(field)
-      if column and self.table.columns is None and field not in self.needed:
-        if column_names.simple(column) not in there:
-          continue
-      names[field] = column_names.NAMES[field]
-      if column:
-        named[field] = column
-    return column_names.resolve(columns, named, self.table, number, names)
-
-  def texts(
-    self, record: Mapping[str, Any], fields: Mapping[str, str], number: int
-  ) -> dict[str, str]:
+  def _texts(self, number: int, record: Mapping[str, Any]) -> dict[str, str]:
     """Read the text of each field but the label; what is wrong goes to `faults`."""
     texts = {}
-    for field, column in fields.items():
-      if field == "label":
+    for field, column in self.fields.items():
+      value = record.get(column)
+      if field == "label" or value is None:
         continue
-      value = record[column]
-      texts[field] = "" if value is None else str(value)
-      problem = text_problem(field, value)
-      if self.labelled and field in IDS and texts[field] and not is_id(texts[field]):
-        problem = problem or f"{field} is {quoted(texts[field])}; {ID}"  # which run files need
-      if problem:
+      if problem := text_problem(field, value):
         self.faults.append((number, problem))
+      texts[field] = str(value)
     return texts
 
-  def row(self, number: int, record: Mapping[str, Any]) -> _Row | None:
-    """Read one candidate; None for a row without question or candidate. Faults go to `faults`."""
-    if not record:
-      return None
-    fields = self.fields(tuple(record), number)
-    for name in REQUIRED:
-      if name not in fields:
-        inside = [key for key, value in record.items() if isinstance(value, list)]
-        hint = (
-          f"; if {inside[0]} holds the records, make this list the whole file" if inside else ""
+  def _check_ids(self, number: int, texts: Mapping[str, str], kind: str) -> None:
+    for name in sorted(self.ids):
+      value = texts.get(name, "")
+      if not value and not (kind == WHOLE and name == "candidate_id"):
+        self.faults.append(
+          (number, f"the field {name} is missing; give it on all lines or on none")
         )
-        what = f"the field {name} is missing; every line needs a {name}{hint}"
-        raise self.table.error(what, number)
-    if self.labelled is None:
-      self.labelled = "label" in fields
-    before = len(self.faults)
-    texts = self.texts(record, fields, number)
-    if len(self.faults) == before and not all(texts[name].strip() for name in REQUIRED):
-      return None
-    self.check_alike(number, fields, texts)
-    label = UNKNOWN
-    if self.labelled:
-      value = record.get(fields.get("label", "label"))
-      label = WORDS.get(str(value).strip().lower(), UNKNOWN)
-      if value is None or value == "":
-        self.faults.append((number, "the field label is missing; every line needs a label, 0 or 1"))
-      elif label == UNKNOWN:
-        what = f"label is {quoted(str(value))}; expected 0 or 1, yes or no, true or false"
-        self.faults.append((number, what))
-    read = {column for name, column in fields.items() if name != "label" or self.labelled}
-    others = {name: value for name, value in record.items() if name not in read}
-    for name, value in others.items():
-      if isinstance(value, str) and (problem := text_problem(name, value)):
-        self.faults.append((number, problem))
-    return _Row(number, label, texts, others)
+      elif value and self.labelled and not is_id(value):  # which run files need
+        self.faults.append((number, f"{name} is {quoted(value)}; {ID}"))
 
-  def check_alike(self, number: int, fields: Mapping[str, str], texts: Mapping[str, str]) -> None:
-    """Find an id, or a label, that this row has and the first one has not, or the other way round."""
-    given = {name for name in IDS if texts.get(name)}
-    if self.optional and "label" in fields:
-      given.add("label")
-    if self.given is None:
-      self.given = given
-    for name in sorted(given ^ self.given):
-      has = "has a" if name in given else "has no"
-      what = f"this line {has} {name}, unlike the first; give it on all lines or on none"
+  def _label(self, number: int, record: Mapping[str, Any]) -> int:
+    if not self.labelled:
+      return UNKNOWN
+    value = record.get(self.fields["label"])
+    label = WORDS.get(str(value).strip().lower(), UNKNOWN)
+    if value is None or value == "":
+      self.faults.append((number, "the field label is missing; every line needs a label, 0 or 1"))
+    elif label == UNKNOWN:
+      what = f"label is {quoted(str(value))}; expected 0 or 1, yes or no, true or false"
       self.faults.append((number, what))
+    return label
 
-  def check(self, groups: Mapping[Any, Sequence[_Row]], count: int, empty: int) -> None:
-    """Refuse all faults at once, also ids that two questions or two candidates have."""
-    source = self.table.source
-    for name, column in self.named.items():
-      if name in self.unseen and count > empty:
-        what = f"no row has a column {quoted(column)}, which was named for {name}"
-        raise InputError(f"{source}: {what}; correct its name, or leave it out")
-    first: dict[str, int] = {}
-    for place, (key, group) in enumerate(groups.items(), 1):
-      question_id = _id_of(group, place, key)
-      number = group[0].number if group else key[0]
-      if question_id in first:
-        what = (
-          f"question_id {quoted(question_id)} was already on {self.table.place(first[question_id])}"
+  def finish(self, groups: Sequence[Group]) -> None:
+    """Fill in the ids that the table lacks and the labels of context; refuse all faults at once."""
+    seen: set[str] = set()
+    for place, group in enumerate(groups, 1):
+      group.id = group.id or f"q{place}"
+      number = group.rows[0][0] if group.rows else 0
+      if group.id in seen:
+        what = f"question_id {quoted(group.id)} was already that of an earlier line"
+        self.faults.append(
+          (number, f"{what}; give each question its own, in one object or in rows alone")
         )
-        how = "give each question its own id (without one they are q1, q2 …)"
-        self.faults.append((number, f"{what}; {how}, and hold it in one object or in rows alone"))
-      first[question_id] = number
+      seen.add(group.id)
+      judged: dict[str, set[int]] = defaultdict(set)
+      for _, candidate, _ in group.rows:
+        judged[candidate.text].add(candidate.label)
       taken: set[str] = set()
-      for row in group:
-        candidate_id = row.texts.get("candidate_id", "")
+      for i, (number, candidate, rest) in enumerate(group.rows):
+        candidate_id = candidate.id or f"{group.id}-{i}"
         if candidate_id in taken:
-          what = (
-            f"candidate_id {quoted(candidate_id)} occurs twice in question {quoted(question_id)}"
-          )
-          self.faults.append((row.number, f"{what}; give each candidate its own id"))
-        if candidate_id:
-          taken.add(candidate_id)
+          what = f"candidate_id {quoted(candidate_id)} occurs twice in question {quoted(group.id)}"
+          self.faults.append((number, f"{what}; give each candidate its own id"))
+        taken.add(candidate_id)
+        candidate = dataclasses.replace(
+          candidate,
+          id=candidate_id,
+          previous_label=label_of(judged, candidate.previous),
+          next_label=label_of(judged, candidate.next),
+        )
+        group.rows[i] = number, candidate, rest
     self.table.refuse(self.faults)
     if not groups:
-      what = "nothing is left" if count else "nothing follows the header"
-      raise self.table.error(f"{what}; add one candidate a line")
-
-
-def _id_of(rows: Sequence[_Row], place: int, key: Any) -> str:
-  given = rows[0].texts.get("question_id") if rows else key[1]
-  return given or f"q{place}"
-
-
-def _question(rows: Sequence[_Row], question_id: str, text: str) -> Question:
-  judged: dict[str, set[int]] = defaultdict(set)
-  for row in rows:
-    judged[row.texts["candidate"]].add(row.label)
-  candidates = []
-  for i, row in enumerate(rows):
-    previous, after, title = (row.texts.get(name, "") for name in CONTEXT)
-    around = label_of(judged, previous), label_of(judged, after)
-    candidate_id = row.texts.get("candidate_id") or f"{question_id}-{i}"
-    sentence = row.texts["candidate"]
-    candidates.append(Candidate(candidate_id, sentence, row.label, previous, after, *around, title))
-  return Question(question_id, text, tuple(candidates))
+      raise self.table.error("no row is left; add one candidate a line")
 
 
 def rows(own: OwnFile, besides: Sequence[str] = ()) -> Iterator[dict[str, Any]]:

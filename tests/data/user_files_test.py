@@ -18,7 +18,7 @@ from pyarrow import parquet
 from as2jax.data import dataset as datasets
 from as2jax.data import tables
 from as2jax.data.record import UNKNOWN
-from as2jax.data.user_files import read, read_labelled, read_unlabelled, rows
+from as2jax.data.user_files import read, read_labelled, rows
 from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged, has_place
@@ -118,10 +118,8 @@ def test_fields_of_rows_and_objects(tmp_path):
   assert (second.previous, second.previous_label) == ("Frozen water.", 1)
   assert (trade.id, trade.candidates[0].title) == ("q2", "Ice trade")
   assert [c.text for c in trade.candidates] == ["Merchants."] * 2  # the same text twice is kept
-  bare = read_unlabelled(written(tmp_path, "mine.tsv", "{who\tnobody\nwhat\tnothing\n{who\tme\n\n"))
-  assert [(q.text, len(q.candidates)) for q in bare] == [("{who", 2), ("what", 1)]
   odd = json_lines(*(record | {"label": "?"} for record in RECORDS))
-  unlabelled = read_unlabelled(written(tmp_path, "mine.jsonl", odd))
+  unlabelled = read(written(tmp_path, "mine.jsonl", odd), labelled=False).questions
   assert {c.label for q in unlabelled for c in q.candidates} == {UNKNOWN}
 
 
@@ -150,7 +148,7 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
   assert [(c.text, c.title) for c in second.candidates] == [("e", "T"), ("f", "")]
   objects = [
     {"query": "q", "candidates": ["a", "b"], "team": 1},
-    {"query": "q", "candidates": [{"text": "c", "team": 2}]},
+    {"query": "q", "candidates": [{"candidate": "c", "team": 2}]},
     {"query": "p", "candidates": []},
   ]
   own = read(written(tmp_path, "mine.json", json.dumps(objects)), labelled=False)
@@ -196,7 +194,9 @@ def test_words_for_labels(tmp_path, words, label):
 def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
   lines = ["question\tcandidate", 'who\t"Ann, he said', 'who\tshe said."', 'who\t5" long']
   path = written(tmp_path, "faq.tsv", "\n".join(lines) + "\n")
-  assert [c.text for c in read_unlabelled(path)[0].candidates] == [x[4:] for x in lines[1:]]
+  assert [c.text for c in read(path, labelled=False).questions[0].candidates] == [
+    x[4:] for x in lines[1:]
+  ]
   assert not tables.is_quoted("\n".join(lines[:3]) + "\n")  # might be one cell of two lines
   with caplog.at_level(logging.WARNING):
     assert not tables.is_quoted('question\tcandidate\nwho\t"Ann"\nwho\tBen\n')
@@ -209,9 +209,8 @@ def test_standard_input_is_known_by_its_content(tmp_path):
     "answer;question\na;q, r\n",
     "team,query,text\nx,q,a\n",
   ):
-    (question,) = read_unlabelled(written(tmp_path, "standard input", text))
+    (question,) = read(written(tmp_path, "standard input", text), labelled=False).questions
     assert question.candidates[0].text == "a"
-  assert read_unlabelled(written(tmp_path, "standard input", "q, r\ta\n"))[0].text == "q, r"
 
 
 def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
@@ -232,13 +231,7 @@ def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
   assert [(c.text, c.label) for c in first.candidates] == [("a", 1), ("a", 0)]
   assert second.text == "r"
   own = read(path, labelled=None, lenient=True)
-  assert own.problems.empty == (3, 5) and len(own.questions[0].candidates) == 3
-
-
-def test_a_near_name_is_said_and_carried(tmp_path, caplog):
-  own = read(written(tmp_path, "faq.csv", "question,answer,previos\nq,a,b\n"), labelled=None)
-  assert "'previos' is carried along unread; did you mean 'previous'?" in caplog.text
-  assert own.questions[0].candidates[0].label == UNKNOWN and not own.labelled
+  assert own.problems.empty == [3, 5] and len(own.questions[0].candidates) == 3
 
 
 def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
@@ -251,10 +244,10 @@ def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
   assert [c.id for c in own.questions[0].candidates] == ["D1-0", "D1-1", "D1-3"]
   assert own.questions[0].candidates[1].next == "It is cold ."  # its neighbour in the document
   assert own.others["Q1", "D1-1"] == {"DocumentID": "D1"} and own.numbers == ((2, 3, 5),)
-  assert (own.problems.repeated, own.problems.contradictory) == ((4,), (5,))
+  assert (own.problems.repeated, own.problems.contradictory) == ([4], [5])
   assert "repeating one with another label (line 5)" in caplog.text
   path.write_text(WIKIQA.replace("\t1\n", "\t\n"))
-  assert read_unlabelled(path) == read_wikiqa(path, labelled=False)
+  assert read(path, labelled=False).questions == read_wikiqa(path, labelled=False)
 
 
 GOOD = {"question": "q", "candidate": "c", "label": 1}
@@ -283,34 +276,34 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
   (("mine.tsv", "a\tb\rc\n"), ":1", "carriage return", {"labelled": False}),
   (objects(GOOD, "{question: 1}", "[1, 2]"), ":2", "line 3: '[1, 2]' is not a JSON object", {}),
   (objects('{"question": "q", "question": "r", "candidate": "c"}'), ":1", "a field occurs twice", {}),
-  (objects({"candidate": "c", "label": 1}), ":1", "every line needs a question", {}),
-  (objects({"data": [GOOD]}), ":1", "if data holds the records, make this list the whole file", {}),
-  (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), ":1", "`sentence` and `answer` may both be the candidate; keep one, or name it: --columns candidate=", {}),
+  (objects({"candidate": "c", "label": 1}), "", "no column question (there are 'candidate, label')", {}),
+  (objects({"data": [GOOD]}), "", "no column question (there are 'data')", {}),
+  (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), "", "`sentence` and `answer` may both be the candidate; keep one, or name it: --columns candidate=", {}),
   (objects(GOOD | {"candidate": ["a", "b"]}), ":1", "the field candidate is '[\"a\", \"b\"]'; expected a text", {}),
   (objects(GOOD | {"candidate": "\ud800"}), ":1", "surrogate", {}),
   (objects(GOOD | {"question_id": "a b"}), ":1", "question_id is 'a b'", {}),
   (objects(GOOD | {"candidate_id": "\ufeffa"}), ":1", "candidate_id is '\\ufeffa'; an id is not empty", {}),
-  (objects(GOOD, GOOD | {"question_id": "a"}), ":2", "on all lines or on none", {}),
-  (objects(GOOD | {"candidate_id": "a"}, GOOD), ":2", "has no candidate_id", {}),
+  (objects(GOOD, GOOD | {"question_id": "a"}), ":1", "question_id is missing; give it on all lines or on none", {}),
+  (objects(GOOD | {"candidate_id": "a"}, GOOD), ":2", "the field candidate_id is missing", {}),
   (objects(GOOD | {"candidate_id": "a"}, GOOD | {"candidate_id": "a"}), ":2", "occurs twice", {}),
   (objects(GOOD | {"question_id": "a"}, {**GOOD, "question": "r", "question_id": "a"}), ":2", "on line 1", {}),
-  (objects(NESTED | {"question_id": "a"}, GOOD | {"question_id": "a"}), ":2", "question_id 'a' was already on line 1; give each question its own id", {}),
-  (objects({"question": "q", "candidate": "d"}, GOOD), ":2", "this line has a label, unlike the first", {"labelled": None}),
-  (objects({"question": "r", "candidates": [{"candidate": "f", "label": 1}, "e"]}), ":1", "this line has no label, unlike", {"labelled": None}),
-  (objects({"ask": "q", "reply": "c", "good": 1}), "", "no row has a column 'context', which was named for title", {"columns": NAMED + "label=good,title=context"}),
+  (objects(NESTED | {"question_id": "a"}, GOOD | {"question_id": "a"}), ":2", "question_id 'a' was already that of an earlier line", {}),
+  (objects({"question": "q", "candidate": "d"}, GOOD), ":1", "the field label is missing", {"labelled": None}),
+  (objects({"question": "r", "candidates": [{"candidate": "f", "label": 1}, "e"]}), ":1", "the field label is missing", {"labelled": None}),
+  (objects({"ask": "q", "reply": "c", "good": 1}), "", "no column 'context', which was named for title; there are", {"columns": NAMED + "label=good,title=context"}),
   (("mine.csv", "ask,reply,good\nq,c,1\n,,\nq,d,0\n"), ":3", "3 rows, of these 1 without", {"columns": NAMED + "label=good"}),
-  (("mine.csv", 'question,answer,label\nq,"a,1\n'), ":2", "a quotation mark is not closed", {}),
+  (("mine.csv", 'question,answer,label\nq,"a,1\n'), ":2", "close each quotation mark", {}),
   (("mine.json", '[\n {"question": "q",\n  "answer": "a"},\n'), ":3", "not a JSON array: ", {}),
-  (("mine.json", '[{"question": "q", "answer": "a"}, "b", {}]'), ": row 1", "is no row; write an object a row; row 2", {}),
-  (("mine.json", "[]"), "", "nothing follows the header; add one candidate a line", {}),
+  (("mine.json", '[{"question": "q", "answer": "a"}, "b", {}]'), ": row 1", "is no row; write an object a row", {}),
+  (("mine.json", "[]"), "", "nothing follows the header; add one candidate", {}),
   (("mine.jsonl", json.dumps(GOOD).encode() + b'\n{"question": "caf\xe9"}\n'), ":2", "byte 0xe9 at position 18", {}),
-  (("mine.jsonl", json.dumps(GOOD)[:-5]), ":1", "it may be cut off", {}),
+  (("mine.jsonl", json.dumps(GOOD)[:-5]), ":1", "is not a JSON object: Unterminated string", {}),
   (("mine.jsonl", b""), " is empty", "get the file again", {}),
   (("mine.tsv", HEADER.encode("utf-16") + b"q"), ":2", "the UTF-16 text is cut off", {}),
   (("mine.parquet", "question,answer\n"), " cannot be read as Parquet", "get the file again", {}),
   (("mine.xlsx", b"PK\x03\x04"), "", "this is a zip archive or a spreadsheet; unpack it, or save it as CSV", {}),
-  (("mine.csv", "ask,reply\n"), "columns", "there is no field 'quest'; did you mean 'question'", {"columns": {"quest": "ask"}}),
-  (("mine.csv", "ask,reply\n"), "--columns", "one column stands for two", {"columns": "question=ask,candidate=ask"}),
+  (("mine.csv", "ask,reply\n"), "columns", "'quest' with 'ask' is no FIELD=COLUMN; did you mean 'question'", {"columns": {"quest": "ask"}}),
+  (("mine.csv", "ask,reply\n"), "--columns", "the column ask is given twice", {"columns": "question=ask,candidate=ask"}),
   (("mine.csv", "ask,reply\n"), "--columns", "given twice", {"columns": "question=ask,question=reply"}),
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ from tiny_cassie import run_config
 
 from as2jax.data import dataset, trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
-from as2jax.data.user_files import read_unlabelled
+from as2jax.data.user_files import read
 from as2jax.evaluation import run_scores
 from as2jax.inference import reevaluate
 from as2jax.runtime.errors import InputError
@@ -95,7 +95,8 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
   job_config, folder, _ = joint
   job_config, questions = job_config.copy_and_resolve_references(), tmp_path / "questions.tsv"
   names = [f"candidate number {i}" for i in range(5)]
-  questions.write_text("".join(f"what is it\t{name}\n" for name in names))
+  rows = "".join(f"what is it\t{name}\n" for name in names)
+  questions.write_text("question\tcandidate\n" + rows)
   with job_config.unlocked():
     job_config.mode, job_config.predict.input, job_config.data.ranking = (
       "predict",
@@ -105,7 +106,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
     job_config.predict.output = str(tmp_path / "predictions.tsv")
   with pytest.raises(InputError, match="name the run file .* in predict.ranking"):
     reevaluate.predict(job_config, folder)
-  (question,) = read_unlabelled(questions)
+  (question,) = read(questions, labelled=False).questions
   trec_files.write_run(
     tmp_path / "first.trec",
     [question.id],
