@@ -1,10 +1,10 @@
 """The card of a data set: its statistics, and its counts against the published ones."""
 
-import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from etils import epath
@@ -18,19 +18,13 @@ from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 
-VERDICTS = {
-  "differs": "DIFFERS",
-  "documented": "documented",
-  "match": "ok",
-  "": "",
-}  # the worst first
-LENGTHS = ("candidates", "answers", "question_words", "candidate_words")
-SAID = {
-  "match": "counts agree with the published ones",
-  "documented": "counts are not the published ones, as documented: ",
+SAID = {  # of a verdict, the worst first
   "differs": "COUNTS DIFFER from the published ones",
+  "documented": "counts are not the published ones, as documented: ",
+  "match": "counts agree with the published ones",
   "": "no counts are published",
 }
+SHORT = {"differs": "DIFFERS", "match": "ok"}
 CONTENTS = {
   "official": "SHA-256 of the official files",
   "other": "NOT the SHA-256 of the official files (converted, or damaged)",
@@ -49,7 +43,7 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
   dataset nothing is read again: its statistics were computed when it was prepared.
 
   `verdict` is `match`, `documented` (other counts than published, known and explained in `why`) or
-  `differs`, "" where nothing is published; `matches` is whether it is `match`, None likewise.
+  `differs`, "" where nothing is published.
   """
   spec = SPECS.get(dataset.name)
   statistics, overlap = dataset.statistics, dataset.overlap
@@ -57,24 +51,26 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
     statistics, overlap = gathered(dataset.splits)
   splits = {}
   for name, of_split in statistics.items():
-    verdicts, stated = {}, {}
     filters = dict(of_split["question_filters"])
-    for question_filter, numbers in (spec.published.get(name, {}) if spec else {}).items():
+    published = spec.published.get(name, {}) if spec else {}
+    verdicts = {}
+    for question_filter, numbers in published.items():
       counts = type(numbers)(**filters[question_filter])
       verdicts[question_filter] = spec.verdict(name, question_filter, counts)
-      stated[question_filter] = numbers.asdict()
     if "pool" not in filters:
       filters["clean"] = filters[dataset.clean]
     splits[name] = {
       **of_split,
       "question_filters": filters,
-      "published": stated,
+      "published": {
+        question_filter: asdict(counts) for question_filter, counts in published.items()
+      },
       "verdicts": verdicts,
-      **_verdict(verdicts.values()),
+      "verdict": _worst(verdicts.values()),
       "fingerprint": dataset.fingerprints[name],
       "content": dataset.contents.get(name, "unknown"),
     }
-  verdict = _verdict(of_split["verdict"] for of_split in splits.values())
+  verdict = _worst([of_split["verdict"] for of_split in splits.values()])
   return {
     "name": dataset.name,
     "source": dataset.source,
@@ -83,45 +79,37 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
     "splits": splits,
     "missing": {split: list(names) for split, names in dataset.missing.items()},
     "overlap": dict(overlap),
-    **verdict,
-    "why": spec.why if spec and verdict["verdict"] == "documented" else "",
+    "verdict": verdict,
+    "why": spec.why if spec and verdict == "documented" else "",
     "note": spec.note if spec else "",
   }
 
 
-def _verdict(verdicts: Iterable[str]) -> dict[str, Any]:
-  """Return the worst verdict, and whether it is a match (None where nothing is published)."""
-  worst = min(verdicts, key=list(VERDICTS).index, default="")
-  return {"verdict": worst, "matches": worst == "match" if worst else None}
+def _worst(verdicts: Collection[str]) -> str:
+  return min(verdicts, key=list(SAID).index, default="")
 
 
 def text_of(card: Mapping) -> str:
   """Format the statistics of `data_card` for a terminal."""
-  rows: list[tuple] = [
-    ("split", "positive", "duplicates", "quantiles", *map("{:g}".format, QUANTILES))
-  ]
-  prints: list[str] = []
-  contents: dict[str, list[str]] = {}
+  rows: list[tuple] = [("split", "positive", "duplicates", "quantiles", *QUANTILES)]
+  notes = contradictions(card) + _missing(card)
   for split, numbers in card["splits"].items():
     share = numbers["positive_share"]
     first = (split, "" if share is None else f"{share:.2%}", numbers["duplicate_pairs"])
-    for name in LENGTHS:
+    for name in ("candidates", "answers", "question_words", "candidate_words"):
       if name in numbers:
         rows.append((*first, name.replace("_", " "), *map("{:g}".format, numbers[name].values())))
         first = ("", "", "")
-    prints.append(f"fingerprint {split} {numbers['fingerprint']}")
-    contents.setdefault(numbers["content"], []).append(split)
-  text = [f"{card['name']} from {card['source']}", "", count_table(card), "", _aligned(rows)]
+    notes.append(f"fingerprint of {split}: {numbers['fingerprint']}")
+    notes.append(f"content of {split}: {CONTENTS[numbers['content']]}")
   if card["overlap"]:
     shared = [f"{pair} {number}" for pair, number in card["overlap"].items()]
-    text += ["", f"questions in two splits: {', '.join(shared)}"]
-  text += [*contradictions(card), *_missing(card), *prints]
-  for content, splits in contents.items():
-    text.append(f"content of {', '.join(splits)}: {CONTENTS[content]}")
-  if card.get("note"):
-    text.append(f"note: {card['note']}")
-  text.append(SAID[card["verdict"]] + card["why"])
-  return "\n".join(text)
+    notes.append(f"questions in two splits: {', '.join(shared)}")
+  if card["note"]:
+    notes.append(f"note: {card['note']}")
+  title = f"{card['name']} from {card['source']}"
+  verdict = SAID[card["verdict"]] + card["why"]
+  return "\n".join([title, "", count_table(card), "", _aligned(rows), *notes, verdict])
 
 
 def _missing(card: Mapping) -> list[str]:
@@ -160,10 +148,11 @@ def count_table(card: Mapping) -> str:
       rows = rows or [("split", "question_filter", *numbers, "published", "")]
       official = its["published"].get(question_filter, {}).values()
       stated = "/".join("–" if number is None else str(number) for number in official)
-      verdict = VERDICTS[its["verdicts"].get(question_filter, "")]
+      verdict = its["verdicts"].get(question_filter, "")
       if question_filter == "clean":
         question_filter += f" (= {card['clean']})"
-      rows.append((split, question_filter, *numbers.values(), stated, verdict))
+      cells = split, question_filter, *numbers.values(), stated, SHORT.get(verdict, verdict)
+      rows.append(cells)
   return _aligned(rows)
 
 
@@ -218,18 +207,11 @@ def check_files(
   sources: dict[str, str] = {}
   for path in paths:
     name = epath.Path(path).name.partition(".")[0]
-    name = path if name in sources else name
-    if name in sources:
-      raise InputError(f"{path} is given twice")
-    sources[name] = path
+    sources[path if name in sources else name] = path
   data, read = datasets.own_files(sources, columns=columns, drop=drop)
-  card = data_card(data)
-  told, empty = [], False
+  card, told, empty = data_card(data), [], False
   for split, own in read.items():
-    problems = dataclasses.asdict(own.problems)
-    del problems["place"]
-    problems["read"] = problems.pop("rows")
-    card["splits"][split] |= {"rows": problems, "labelled": own.labelled}
+    card["splits"][split] |= {"rows": asdict(own.problems), "labelled": own.labelled}
     empty = empty or bool(own.problems.empty and not drop)
     if str(own.problems):
       told.append(f"{split}: {own.problems}")
@@ -273,33 +255,26 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
     of these.
 
   """
-  cards, absent, wrong = {}, {}, []
+  cards, absent, status = {}, {}, 0
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"
   for name, spec in SPECS.items():
     try:
       if located(spec, root, downloads / name):
         cards[name] = data_card(datasets.load_any(name, **options | {"download": False}))
+        status = max(status, int(cards[name]["verdict"] == "differs"))
       else:
         absent[name] = lacking(spec, root, downloads / name)
     except InputError as error:
-      wrong.append(f"{name}: {error}")
+      status = 2
+      print(f"{name}: {error}", file=sys.stderr)
   if as_json:
     print(json.dumps({"found": cards, "absent": absent}))
-  else:
-    for name, card in cards.items():
-      said = VERDICTS[card["verdict"]] or "none published"
-      lines = [
-        f"{name}: {said} ({card['source']})",
-        count_table(card),
-        card["why"],
-        *_missing(card),
-      ]
-      print("\n".join(lines))
-    print(f"{len(cards)} checked")
-    for name, missing in absent.items():
-      print(f"absent: {name} (no {', '.join(missing)})")
-  for message in wrong:
-    print(message, file=sys.stderr)
-  if wrong:
-    return 2
-  return int(any(card["verdict"] == "differs" for card in cards.values()))
+    return status
+  for name, card in cards.items():
+    verdict = card["verdict"] or "none published"
+    title = f"{name}: {SHORT.get(verdict, verdict)} ({card['source']})"
+    print("\n".join([title, count_table(card), card["why"], *_missing(card)]))
+  print(f"{len(cards)} checked")
+  for name, missing in absent.items():
+    print(f"absent: {name} (no {', '.join(missing)})")
+  return status

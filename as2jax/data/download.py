@@ -1,7 +1,5 @@
 """Downloading a data set's files, within a limit of size: all of them, or none."""
 
-import bz2
-import gzip
 import hashlib
 import http.client
 import lzma
@@ -11,8 +9,8 @@ import urllib.request
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from absl import logging
 from etils import epath
@@ -27,48 +25,31 @@ FAILED = (
   OSError, EOFError, http.client.HTTPException, zipfile.BadZipFile, tarfile.TarError, zlib.error,
   lzma.LZMAError, struct.error, RuntimeError, ValueError, LookupError, OverflowError,
 )  # fmt: skip
-UNPACKERS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 
 
-def fetch(
-  folder: epath.Path,
-  names: Iterable[str],
-  *,
-  archive: str = "",
-  addresses: Mapping[str, str],
-  sha256: Mapping[str, str],
-  max_bytes: int,
-) -> str:
-  """Download files into `folder`, where they appear only once all are whole.
-
-  Args:
-    folder: where to.
-    names: of the files.
-    archive: address of the zip or tar that holds all of them, in whatever folder of it.
-    addresses: name -> address, where the files are published one by one.
-    sha256: name -> SHA-256 (hex) of its content, where that is known.
-    max_bytes: of each download, and of what is unpacked from it.
+def fetch(spec: Any, folder: epath.Path) -> str:
+  """Download the files of a `Spec` into `folder`, where they appear only once all are whole.
 
   Returns:
     The reason of a failure, or "".
 
   """
-  if not archive and not addresses:
+  if not spec.url and not spec.addresses:
     return "there is no public address to download it from"
   # Unique names, because two processes may download at once; the later one changes nothing.
   scratch = folder / f"{uuid.uuid4().hex}.partial"
   try:
     scratch.mkdir(parents=True)
-    for name, url in (addresses or {"archive": archive}).items():
+    for name, url in (spec.addresses or {"archive": spec.url}).items():
       logging.info("downloading %s", url)
       with urllib.request.urlopen(url, timeout=SILENCE) as response:
-        _copy(response, scratch / name, url, max_bytes)
-    if not addresses:
-      _unpack(scratch / "archive", names, scratch, max_bytes)
-    for name in names:
-      _check(scratch / name, sha256.get(name))
+        _copy(response, scratch / name, url, spec.max_bytes)
+    if not spec.addresses:
+      unpack(scratch / "archive", spec.names, scratch, spec.max_bytes)
+    for name in spec.names:
+      _check(scratch / name, spec.sha256.get(name))
       make_durable(scratch / name)
-    for name in names:
+    for name in spec.names:
       (scratch / name).replace(folder / name)
     make_durable(folder)
   except FAILED as error:
@@ -88,40 +69,27 @@ def _copy(source: Any, target: epath.Path, name: str, max_bytes: int) -> None:
       file.write(part)
 
 
-def _unpack(archive: epath.Path, names: Iterable[str], folder: epath.Path, max_bytes: int) -> None:
+def unpack(archive: epath.Path, names: Iterable[str], folder: epath.Path, max_bytes: int) -> None:
   """Unpack the members called `names`, in whatever folder of the zip or tar they lie."""
   lacking = set(names)
-  with archive.open("rb") as file:
-    members = _of_zip(file) if zipfile.is_zipfile(file) else _of_tar(file, folder, max_bytes)
-    for path, member in members:
-      name = epath.Path(path).name
-      if name in lacking:
-        _copy(member, folder / name, f"the archive's {name}", max_bytes)
-        lacking.remove(name)
+  for path, member in _members(archive):
+    name = epath.Path(path).name
+    if name in lacking:
+      _copy(member, folder / name, f"the archive's {name}", max_bytes)
+      lacking.remove(name)
   if lacking:
     raise InputError(f"the archive holds no {min(lacking)}")
 
 
-def _of_zip(file: BinaryIO) -> Iterator[tuple[str, Any]]:
-  with zipfile.ZipFile(file) as packed:
-    for member in packed.infolist():
-      if not member.is_dir():
-        with packed.open(member) as content:
-          yield member.filename, content
-
-
-def _of_tar(file: BinaryIO, folder: epath.Path, max_bytes: int) -> Iterator[tuple[str, Any]]:
-  """Yield the members; the tar is unpacked first within `max_bytes`, as its headers may name any size."""
-  file.seek(0)
-  start = file.read(8)
-  file.seek(0)
-  stream: Any = file
-  for mark, opener in UNPACKERS:
-    if start.startswith(mark):
-      stream = opener(file)
-  whole = folder / "unpacked.tar"
-  _copy(stream, whole, "the archive", max_bytes)
-  with tarfile.open(whole, mode="r|") as packed:  # a stream: it reads in small pieces
+def _members(archive: epath.Path) -> Iterator[tuple[str, Any]]:
+  """Yield (path, open file) of each member of a zip, or of a tar that is packed or not."""
+  if zipfile.is_zipfile(archive):
+    with zipfile.ZipFile(archive) as packed:
+      for name in packed.namelist():
+        with packed.open(name) as content:
+          yield name, content
+    return
+  with tarfile.open(archive, mode="r|*") as packed:  # a stream: it reads in small pieces
     for member in packed:
       if member.isreg():
         yield member.name, packed.extractfile(member)

@@ -1,7 +1,6 @@
 """Text files read line by line, and the fields of their records; errors name the file and the line."""
 
 import contextlib
-import functools
 import gzip
 import json
 import re
@@ -30,7 +29,6 @@ TAR = slice(257, 262)  # where a tar archive is marked
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
 ID = "an id is not empty and has no white space, NUL or byte-order mark"
 IDS = ("question_id", "candidate_id")
-UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
 
 
 @contextlib.contextmanager
@@ -56,11 +54,8 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
 def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
   """Open `path` as `opened` does, and unpack gzip on the way, whatever the file is called.
 
-  Reading raises one of `UNPACKING` where the compressed file is cut off or damaged, which becomes an
-  InputError where the block does not handle it.
-
   Raises:
-    InputError: as `opened`, or the file is an archive of files, a spreadsheet, or damaged.
+    InputError: as `opened`; an archive of files, a spreadsheet, a damaged gzip file (in the block, too).
 
   """
   path = epath.Path(path)
@@ -71,20 +66,17 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
     file.seek(0)
     try:
       start = stream.read(512)
-      packed = [name for mark, name in PACKED.items() if start.startswith(mark)]
-      if start[TAR] == b"ustar":
-        packed = ["a tar archive"]
-      if packed:
+      kind = "a tar archive" if start[TAR] == b"ustar" else ""
+      for mark, name in PACKED.items():
+        kind = name if start.startswith(mark) else kind
+      if kind:
         how = "unpack it, or save it as CSV (UTF-8), and give that file"
-        raise InputError(f"{path}:1: this is {packed[0]}; {how}")
+        raise InputError(f"{path}:1: this is {kind}; {how}")
       stream.seek(0)
       yield stream
-    except UNPACKING as error:
-      raise InputError(f"{path}:1: {_damaged(error)}") from error
-
-
-def _damaged(error: Exception) -> str:
-  return f"the gzip file is cut off or damaged ({error}); get it again"
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+      problem = f"the gzip file is cut off or damaged ({error}); get it again"
+      raise InputError(f"{path}:1: {problem}") from error
 
 
 class Lines:
@@ -111,17 +103,16 @@ class Lines:
 
   def __iter__(self) -> Iterator[tuple[int, str]]:
     with unpacked(self.path) as file:
-      for line in self._raw(file):
+      while line := file.readline(LONGEST):
         self.number += 1
         self.unterminated = not line.endswith(b"\n")
+        if len(line) >= LONGEST:
+          raise InputError(f"{self.path}:{self.number}: the line has {LONGEST >> 20} MiB or more")
         if not self.ends:
           line = line.removesuffix(b"\n").removesuffix(b"\r")
         text = decoded(line, self.path, self.number)
         if "\r" in text and not self.ends:
-          place = text.index("\r") + 1
-          raise self.error(
-            f"there is a carriage return inside the line at position {place}; remove it"
-          )
+          raise self.error("there is a carriage return inside the line; remove it")
         yield self.number, text
     if not self.number:
       raise InputError(f"{self.path} is empty; get the file again")
@@ -138,15 +129,6 @@ class Lines:
       yield number, line
     if blank == 1:
       raise self.error(f"the file holds only empty lines; add one {record} a line", 1)
-
-  def _raw(self, file: BinaryIO) -> Iterator[bytes]:
-    try:
-      for line in iter(functools.partial(file.readline, LONGEST), b""):
-        if len(line) >= LONGEST:
-          raise self.error(f"the line has {LONGEST >> 20} MiB or more", self.number + 1)
-        yield line
-    except UNPACKING as error:
-      raise self.error(_damaged(error), self.number + 1) from error
 
   def error(self, problem: str, number: int | None = None) -> InputError:
     """Make the error for `problem` on line `number` (default: the line given last)."""
@@ -175,12 +157,9 @@ def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
       f"{path}:{line}: byte 0x{data[error.start]:02x} at position {place} of the line is not UTF-8; "
       "convert the file to UTF-8 (in Excel: save as CSV UTF-8)"
     ) from error
-  if "\0" in text:
-    at = text.index("\0")
+  if (at := text.find("\0")) >= 0:
     line, place = number + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
-    how = "remove it"
-    if line == 1 and text.count("\0") > len(text) // 3:
-      how = "the file may be UTF-16: save it as UTF-8"
+    how = "remove it, or save the file as UTF-8 where it is UTF-16"
     raise InputError(f"{path}:{line}: there is a NUL byte at position {place}; {how}")
   return text
 
@@ -204,14 +183,13 @@ def check_id(value: str, name: str, lines: Lines) -> None:
 def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[dict]:
   """Yield the JSON object of each line; InputError for anything else."""
   for _, line in content:
+    problem, record = "write one object a line", None
     try:
       record = parsed(line)
     except (ValueError, RecursionError) as error:
-      raise lines.error(
-        f"not a JSON object: {error}: {quoted(line)}; write one object a line"
-      ) from error
+      problem = f"{error}; {problem}"
     if not isinstance(record, dict):
-      raise lines.error(f"{quoted(line)} is not a JSON object; write one object a line")
+      raise lines.error(f"{quoted(line)} is not a JSON object: {problem}")
     yield record
 
 

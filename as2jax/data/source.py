@@ -16,7 +16,7 @@ class _Numbers:
   """Numbers of a split, each None where none is published."""
 
   def __str__(self) -> str:
-    return "/".join("–" if number is None else str(number) for number in self.asdict().values())
+    return "/".join("–" if number is None else str(number) for number in vars(self).values())
 
   def asdict(self) -> dict[str, int | None]:
     """Return the numbers by name."""
@@ -24,8 +24,7 @@ class _Numbers:
 
   def agrees(self, actual: "_Numbers") -> bool:
     """Tell whether `actual` has each of the published numbers."""
-    of_actual = actual.asdict()
-    return all(number in (None, of_actual[name]) for name, number in self.asdict().items())
+    return all(number in (None, vars(actual)[name]) for name, number in vars(self).items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,13 +138,11 @@ class Spec:
 
   def verdict(self, split: str, question_filter: str, actual: Counts | PoolCounts) -> str:
     """Compare counts with the published ones: `match`, `documented`, `differs`; "" without any."""
-    published = self.published.get(split, {}).get(question_filter)
-    documented = self.documented.get(split, {}).get(question_filter)
-    if published is None:
-      return ""
-    if published.agrees(actual):
-      return "match"
-    return "documented" if documented is not None and documented.agrees(actual) else "differs"
+    for stated, verdict in ((self.published, "match"), (self.documented, "documented")):
+      counts = stated.get(split, {}).get(question_filter)
+      if counts is not None and counts.agrees(actual):
+        return verdict
+    return "differs" if question_filter in self.published.get(split, {}) else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,15 +177,14 @@ class Source:
     """
     contents = {}
     for split, paths in self.files.items():
-      kinds = set()
+      contents[split] = "official"
       for name, path in zip(spec.files[split], paths, strict=True):
-        kinds.add("unknown" if name not in spec.sha256 else _content(path, spec.sha256[name]))
-      contents[split] = next(kind for kind in ("other", "unknown", "official") if kind in kinds)
+        if name not in spec.sha256:
+          contents[split] = "unknown"
+        elif _sha256(path, unpacked) != spec.sha256[name]:
+          contents[split] = "other"
+          break
     return contents
-
-
-def _content(path: epath.Path, official: str) -> str:
-  return "official" if _sha256(path, unpacked) == official else "other"
 
 
 def _sha256(path: epath.Path, how: Callable) -> str:
@@ -213,14 +209,7 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
     raise InputError(f"{spec.name}: {places[0]} lacks its files; install the package again")
   reason = "downloading is switched off"
   if download:
-    reason = downloading.fetch(
-      downloads,
-      spec.names,
-      archive=spec.url,
-      addresses=spec.addresses,
-      sha256=spec.sha256,
-      max_bytes=spec.max_bytes,
-    )
+    reason = downloading.fetch(spec, downloads)
     if not reason:
       return _source(spec, downloads)
   how = f"get {spec.url}, unpack it" if spec.url else f"get the files ({spec.citation})"
@@ -259,9 +248,7 @@ def _places(spec: Spec, root: epath.Path) -> list[epath.Path]:
 
 def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
   """List the files that are missing in the most complete of the folders where `find` looks."""
-  if spec.embedded:
-    return []
-  lists = []
+  lists = [[]] if spec.embedded else []
   for place in (*_places(spec, root), downloads):
     missing = _source(spec, place).missing.values()
     lists.append(list(dict.fromkeys(name for names in missing for name in names)))
@@ -278,8 +265,16 @@ def splits_here(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str
 
 
 def _source(spec: Spec, folder: epath.Path) -> Source:
+  """Find the files of `spec` under one of their names, plain or compressed (`.gz`)."""
   try:
-    present = _present(spec, folder)
+    below = list(_walk(folder)) if spec.anywhere and folder.is_dir() else []
+    present: dict[str, epath.Path] = {}
+    for name in spec.names:
+      for known in (name, *spec.other_names.get(name, ())):
+        for file in (known, f"{known}.gz"):
+          paths = [path for path in below or [folder / file] if path.name == file and path.exists()]
+          if paths and name not in present:
+            present[name] = _only(paths)
   except OSError as error:
     raise InputError(
       f"{spec.name}: {folder} cannot be read: {error.strerror or error}; check its permissions"
@@ -292,23 +287,6 @@ def _source(spec: Spec, folder: epath.Path) -> Source:
     else:
       files[split] = tuple(present[name] for name in names)
   return Source(folder, files, missing)
-
-
-def _present(spec: Spec, folder: epath.Path) -> dict[str, epath.Path]:
-  """Find name -> file, of those that are there: under one of its names, plain or compressed (`.gz`)."""
-  below: dict[str, list[epath.Path]] = {}
-  if spec.anywhere and folder.is_dir():
-    for path in _walk(folder):
-      below.setdefault(path.name, []).append(path)
-  present = {}
-  for name in spec.names:
-    for known in (name, *spec.other_names.get(name, ())):
-      for file in (known, f"{known}.gz"):
-        paths = below.get(file, []) if spec.anywhere else [folder / file]
-        paths = [path for path in paths if path.exists()]
-        if paths and name not in present:
-          present[name] = _only(paths)
-  return present
 
 
 def _walk(folder: epath.Path) -> Iterator[epath.Path]:

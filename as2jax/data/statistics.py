@@ -2,7 +2,6 @@
 
 import hashlib
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from typing import Any
@@ -23,17 +22,16 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
 class SplitStatistics:
   """Statistics of one split of questions: `take` each question, then call `asdict`.
 
-  Memory: a hash of each question's text, and 8 bytes a (question, sentence) pair.
+  Memory: a hash of each question's text, and 12 bytes a (question, sentence) pair.
   """
 
   LENGTHS: tuple[str, ...] = ("candidates", "question_words", "candidate_words")
 
   def __init__(self) -> None:
-    self._numbers = {question_filter: [0, 0, 0] for question_filter in KEEPS}
-    self._judged = 0
+    self._numbers = {question_filter: np.zeros(3, int) for question_filter in KEEPS}
     self._pairs = array("Q")  # of each, 62 bits of its hash and two of its label
     self.questions: set[int] = set()  # hashes of the texts
-    self.lengths: dict[str, Counter[int]] = {name: Counter() for name in self.LENGTHS}
+    self.lengths = {name: array("I") for name in self.LENGTHS}
     self._digests: dict[str, Any] = {}  # by the kind of record
 
   def take(self, record: Any) -> None:
@@ -43,18 +41,15 @@ class SplitStatistics:
     self._count(record)
 
   def _count(self, question: Question) -> None:
-    positives, pairs = len(question.positives), len(question.candidates)
+    numbers = 1, len(question.candidates), len(question.positives)
     for question_filter, keeps in KEEPS.items():
       if keeps(question):
-        numbers = self._numbers[question_filter]
-        for i, number in enumerate((1, pairs, positives)):
-          numbers[i] += number
+        self._numbers[question_filter] += numbers
     self.questions.add(short_hash(question.text))
-    self.lengths["candidates"][pairs] += 1
-    self.lengths["question_words"][len(question.text.split())] += 1
+    self.lengths["candidates"].append(len(question.candidates))
+    self.lengths["question_words"].append(len(question.text.split()))
     for candidate in question.candidates:
-      self._judged += candidate.label != UNKNOWN
-      self.lengths["candidate_words"][len(candidate.text.split())] += 1
+      self.lengths["candidate_words"].append(len(candidate.text.split()))
       self.add_pair(f"{question.text}\0{candidate.text}", candidate.label)
 
   def add_pair(self, pair: str, label: int) -> None:
@@ -69,71 +64,52 @@ class SplitStatistics:
   @property
   def counts(self) -> dict[str, Counts | PoolCounts]:
     """Return question filter -> counts so far."""
-    return {name: Counts(*numbers) for name, numbers in self._numbers.items()}
-
-  @property
-  def positive_share(self) -> float | None:
-    """Return the share of positives among judged pairs, None without any."""
-    return self._numbers["all"][2] / self._judged if self._judged else None
+    return {name: Counts(*numbers.tolist()) for name, numbers in self._numbers.items()}
 
   def asdict(self) -> dict[str, Any]:
     """Return the statistics, ready for JSON."""
-    codes = np.unique(np.frombuffer(self._pairs, np.uint64))
+    pairs = np.frombuffer(self._pairs, np.uint64)
+    codes = np.unique(pairs)
     judged = codes[codes & np.uint64(3) != 0] >> np.uint64(2)
-    return {
+    labels = pairs[pairs & np.uint64(3) != 0] & np.uint64(3)
+    statistics = {
       "question_filters": {name: counts.asdict() for name, counts in self.counts.items()},
-      "positive_share": self.positive_share,
-      "duplicate_pairs": len(self._pairs) - len(np.unique(codes >> np.uint64(2))),
+      "positive_share": float(np.mean(labels == 1 - UNKNOWN)) if len(labels) else None,
+      "duplicate_pairs": len(pairs) - len(np.unique(codes >> np.uint64(2))),
       "contradictory_pairs": len(judged) - len(np.unique(judged)),
-      **{name: quantiles(lengths) for name, lengths in self.lengths.items()},
     }
+    for name, lengths in self.lengths.items():
+      values = np.quantile(np.asarray(lengths, float), QUANTILES).tolist() if lengths else []
+      statistics[name] = dict(zip(map("{:g}".format, QUANTILES), values))
+    return statistics
 
 
 class PoolStatistics(SplitStatistics):
   """Statistics of a split of retrieval data: first `take` its passages, then its queries."""
 
   LENGTHS = ("answers", "question_words", "candidate_words")
-  positive_share = None
 
   def __init__(self) -> None:
     super().__init__()
-    self._entries = self._asked = self._answers = 0
     self._passages: set[int] = set()
 
   def _count(self, record: Passage | Query) -> None:
     words = len(record.text.split())
     if isinstance(record, Passage):
-      self._entries += 1
       self._passages.add(short_hash(record.text))
       self.add_pair(f"{record.paragraph}\0{record.text}", UNKNOWN)
-      self.lengths["candidate_words"][words] += 1
+      self.lengths["candidate_words"].append(words)
     else:
-      self._asked += 1
-      self._answers += len(record.answers)
       self.questions.add(short_hash(record.text))
-      self.lengths["question_words"][words] += 1
-      self.lengths["answers"][len(record.answers)] += 1
+      self.lengths["question_words"].append(words)
+      self.lengths["answers"].append(len(record.answers))
 
   @property
   def counts(self) -> dict[str, Counts | PoolCounts]:
     """Return `pool` -> counts so far."""
-    texts = len(self._passages), len(self.questions)
-    return {"pool": PoolCounts(self._entries, texts[0], self._answers, self._asked, texts[1])}
-
-
-def quantiles(lengths: Mapping[int, int]) -> dict[str, float]:
-  """Return quantiles of values given as value -> how often (numpy's linear interpolation)."""
-  if not lengths:
-    return {}
-  values = np.asarray(sorted(lengths))
-  ends = np.cumsum([lengths[int(value)] for value in values])
-  result = {}
-  for quantile in QUANTILES:
-    place = quantile * (ends[-1] - 1)
-    at = np.searchsorted(ends, [np.floor(place), np.ceil(place)], side="right")
-    low, high = values[at]
-    result[f"{quantile:g}"] = float(low + (high - low) * (place - np.floor(place)))
-  return result
+    entries, asked = len(self.lengths["candidate_words"]), len(self.lengths["answers"])
+    queries, texts = sum(self.lengths["answers"]), len(self.questions)
+    return {"pool": PoolCounts(entries, len(self._passages), queries, asked, texts)}
 
 
 def short_hash(text: str) -> int:

@@ -123,8 +123,7 @@ def _json_lines(path: epath.Path, text: str) -> Table:
     try:
       row = parsed(line) if line.strip() else {}
     except (ValueError, RecursionError) as error:
-      problem = f"{error}; {problem}"
-      row = None
+      row, problem = None, f"{error}; {problem}"
     if not isinstance(row, dict):
       faults.append((number, f"{quoted(line)} is not a JSON object: {problem}"))
     else:

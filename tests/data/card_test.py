@@ -69,12 +69,12 @@ def test_lengths_duplicates_balance_overlap():
 
 
 def test_published_counts_are_compared(monkeypatch):
-  assert data_card(data_set())["matches"] is None
+  assert data_card(data_set())["verdict"] == ""
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
-  assert data_card(data_set())["matches"] is True
+  assert data_card(data_set())["verdict"] == "match"
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
   its = data_card(data_set())
-  assert its["matches"] is False
+  assert its["verdict"] == "differs"
   assert "1/4/–" in text_of(its) and text_of(its).count("DIFFERS") == 1
   assert text_of(its).splitlines()[-1] == "COUNTS DIFFER from the published ones"
 
@@ -86,7 +86,7 @@ def test_what_the_content_was_compared_with():
   assert "content of test: SHA-256 of the official files" in said
   assert any(line.startswith("content of train: NOT the SHA-256") for line in said)
   said = text_of(data_card(data_set())).splitlines()
-  assert "content of train, test: no official SHA-256 is known; only counts were compared" in said
+  assert "content of train: no official SHA-256 is known; only counts were compared" in said
 
 
 def test_command(tmp_path, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import gzip
 import hashlib
 import http.server
 import io
@@ -107,13 +106,6 @@ def test_files_that_are_published_one_by_one(tmp_path, serve):
   assert files_of(tmp_path, addresses=addresses, download=False) == here
 
 
-def bomb_of_header() -> bytes:
-  """A tar whose extended header declares 8 GB."""
-  member = tarfile.TarInfo("x")
-  member.type, member.size = tarfile.XHDTYPE, (8 << 30) - 1
-  return gzip.compress(member.tobuf(tarfile.USTAR_FORMAT) + bytes(1 << 20))
-
-
 def bomb(*, kind: str) -> bytes:
   """64 MiB of zeros in one member."""
   buffer, name, zeros = io.BytesIO(), SPEC.names[0], bytes(64 << 20)
@@ -133,10 +125,9 @@ def bomb(*, kind: str) -> bytes:
   [
     (bytes(2 << 20), "more than the 1048576 bytes"),
     (bomb(kind="zip"), "the archive's a.tsv: more than the 1048576 bytes"),
-    (bomb(kind="tar"), "the archive: more than the 1048576 bytes"),
-    (bomb_of_header(), "the archive: more than the 1048576 bytes"),
+    (bomb(kind="tar"), "the archive's a.tsv: more than the 1048576 bytes"),
   ],
-  ids=["large", "zip bomb", "tar bomb", "tar header"],
+  ids=["large", "zip bomb", "tar bomb"],
 )
 def test_sizes_are_limited_packed_and_unpacked(tmp_path, serve, archive, words):
   with pytest.raises(InputError, match=words):
@@ -166,7 +157,7 @@ def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):
     (tmp_path / "archive").write_bytes(data[: rng.choice((len(data), rng.randrange(len(data))))])
     archive = epath.Path(tmp_path / "archive")
     try:
-      download._unpack(archive, SPEC.names, epath.Path(tmp_path), 1 << 20)
+      download.unpack(archive, SPEC.names, epath.Path(tmp_path), 1 << 20)
     except download.FAILED:
       errors += 1
   assert errors > 200

@@ -29,12 +29,9 @@ def test_gzip_is_unpacked_by_content(tmp_path, mark):
 
 def test_damaged_gzip(tmp_path):
   packed = gzip.compress(b"".join(b"%d line\n" % (i * i) for i in range(5000)))
-  with pytest.raises(InputError, match=r"file.txt:[1-9]\d*: the gzip file is cut off or damaged"):
-    list(Lines(written(tmp_path, packed[: len(packed) // 2])))
-  with pytest.raises(InputError, match=r"file.txt:5001: the gzip file is cut off"):
-    list(Lines(written(tmp_path, packed[:-4])))  # all lines are there, the check sum is not
-  with pytest.raises(InputError, match=r"file.txt:1: the gzip file is cut off"):
-    list(Lines(written(tmp_path, packed[:5])))
+  for cut in (len(packed) // 2, -4, 5):  # without the check sum all lines are there
+    with pytest.raises(InputError, match=r"file.txt:1: the gzip file is cut off"):
+      list(Lines(written(tmp_path, packed[:cut])))
   with pytest.raises(InputError, match=r"file.txt is empty"):
     list(Lines(written(tmp_path, gzip.compress(b""))))
 

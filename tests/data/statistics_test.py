@@ -1,16 +1,4 @@
-from collections import Counter
-
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
-
-from as2jax.data.statistics import QUANTILES, SplitStatistics, quantiles
-
-
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
-def test_quantiles_are_numpys(values):
-  expected = np.quantile(values, QUANTILES)
-  np.testing.assert_allclose(list(quantiles(Counter(values)).values()), expected, rtol=1e-12)
+from as2jax.data.statistics import SplitStatistics
 
 
 def test_repeated_and_contradictory_pairs():

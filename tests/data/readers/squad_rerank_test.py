@@ -37,7 +37,7 @@ def test_the_command(tmp_path, capsys):
   before = path.read_bytes()
   for arguments, told in (
     ([str(path)], "is the file that is read: name another"),
-    ([str(path / "made.tsv")], "cannot be written: name a file in a folder"),
+    ([str(path / "made.tsv")], "name a file in a folder"),
     ([str(tmp_path / "none.tsv"), "--paragraphs=0"], "--paragraphs 1 (the question's own) or more"),
   ):
     assert app.run([*command, *arguments]) == 2 and told in capsys.readouterr().err
