@@ -17,6 +17,7 @@ LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 GZIP = b"\x1f\x8b"
+UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
 PACKED = {  # how a file begins -> what it is
   b"PK\x03\x04": "a zip archive or a spreadsheet",
   b"\xd0\xcf\x11\xe0": "a spreadsheet",
@@ -74,7 +75,7 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
         raise InputError(f"{path}:1: this is {kind}; {how}")
       stream.seek(0)
       yield stream
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except UNPACKING as error:
       problem = f"the gzip file is cut off or damaged ({error}); get it again"
       raise InputError(f"{path}:1: {problem}") from error
 
