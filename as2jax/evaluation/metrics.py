@@ -3,7 +3,6 @@
 Scores are compared in float32, as trec_eval compares them. Everything here is numpy on the host.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,10 +23,12 @@ RULES = {
   "answerable": lambda candidates, positives: positives > 0,
   "both": lambda candidates, positives: (positives > 0) & (positives < candidates),
 }
+Ranges = dict[
+  str, tuple[float, float, int]
+]  # by metric: worst mean, best mean, questions that differ
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ranking:
+class _Ranking(NamedTuple):
   """Hold all questions' candidates in one array, question by question, best first.
 
   A *group* is a maximal run of candidates of one question whose order is random.
@@ -43,20 +44,6 @@ class _Ranking:
   positives: np.ndarray  # [n] positives of the question
 
 
-class TieRange(NamedTuple):
-  """Hold what ties leave open in the mean of one metric.
-
-  Attributes:
-    worst, best: the mean with every group of tied candidates in its worst and in its best order.
-    questions: how many questions have another value in the worst order than in the best.
-
-  """
-
-  worst: float
-  best: float
-  questions: int
-
-
 def per_question(
   scores: Sequence[np.ndarray],
   labels: Sequence[np.ndarray],
@@ -68,14 +55,12 @@ def per_question(
   """Return every metric of every question, as trec_eval defines it (ties apart).
 
   AP averages the precision at each positive over all positives; a question without a positive
-  scores 0 on everything. Under `expected` ties each value is the exact expectation over uniformly
-  random orders of tied candidates, in closed form (McSherry and Najork 2008), so that it depends
-  neither on the order of the input nor on `ids`. `trec` orders ties by descending id (strcmp of
-  the UTF-8 bytes), `pessimistic` puts negatives first.
+  scores 0 on everything. `expected` is the exact expectation over uniformly random orders of tied
+  candidates, in closed form (McSherry and Najork 2008); `trec` orders ties by descending id (strcmp
+  of the UTF-8 bytes), `pessimistic` puts negatives first.
 
   Args:
-    scores: one array [candidates] a question, higher is better; cast to float32 before they are
-      compared. Infinities are allowed, equal ones tie.
+    scores: one array [candidates] a question, higher is better; infinite ones tie.
     labels: one array [candidates] a question: 1 is positive, 0 and `UNKNOWN` are negative.
     ids: one list of candidate ids a question; needed by `trec` alone.
     ties: one of `TIES`.
@@ -85,8 +70,7 @@ def per_question(
     {metric: float64 [questions]} for each of `METRICS`.
 
   Raises:
-    InputError: a NaN score, an unknown label or policy, lengths that differ, ids that are missing
-      or (under `trec`) occur twice in one question.
+    InputError: a NaN score, an unknown label or policy, lengths that differ, missing ids.
 
   """
   if ties not in TIES:
@@ -95,13 +79,12 @@ def per_question(
 
 
 def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
-  """Return every metric of every question: see `per_question`."""
   total = len(ranking.positives)
 
-  def over_positives(gain):  # [m] -> [n]
-    summed = np.bincount(ranking.question, weights=gain, minlength=total)
-    return summed / np.maximum(ranking.positives, 1)
+  def summed(gain):  # [m] -> [n]
+    return np.bincount(ranking.question, weights=gain, minlength=total)
 
+  positives = np.maximum(ranking.positives, 1)
   size, relevant = ranking.size[ranking.group], ranking.relevant[ranking.group]
   share = relevant / size  # the probability that the candidate at this rank is positive
   # Positives up to this rank, given that there is one here: those of earlier groups, itself, and
@@ -111,42 +94,34 @@ def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
   discount = np.where(ranking.rank <= 10, 1 / np.log2(ranking.rank + 1), 0.0)
   ideal = np.concatenate([[1.0], np.cumsum(1 / np.log2(np.arange(2, 12)))])
   ideal = ideal[np.minimum(ranking.positives, 10)]
-  first = np.where(ranking.rank == 1, share, 0.0)
+  first = summed(np.where(ranking.rank == 1, share, 0.0))
   return {
-    "map": over_positives(share * positives_to_rank / ranking.rank),
+    "map": summed(share * positives_to_rank / ranking.rank) / positives,
     "mrr": _reciprocal_rank(ranking),
-    "p@1": np.bincount(ranking.question, weights=first, minlength=total),
-    "r@1": over_positives(first),
-    "r@5": over_positives(np.where(ranking.rank <= 5, share, 0.0)),
-    "ndcg@10": np.bincount(ranking.question, weights=share * discount, minlength=total) / ideal,
+    "p@1": first,
+    "r@1": first / positives,
+    "r@5": summed(np.where(ranking.rank <= 5, share, 0.0)) / positives,
+    "ndcg@10": summed(share * discount) / ideal,
   }
 
 
 def filters(clean: str, official: str = "") -> dict[str, str]:
-  """Return the question filters of a data set: {name: rule of `RULES`}.
-
-  A rule stands under one name alone: that of `clean` is not named again as `official`,
-  `answerable` or `all`, that of `official` not as one of the last two.
+  """Return the question filters of a data set: {name: rule of `RULES`}, no rule under two names.
 
   Args:
     clean, official: the rules of the data set's filters; "" for `official` where it has none.
 
   """
-  named = {"clean": clean, **({"official": official} if official else {})}
-  named |= {name: name for name in ("answerable", "all")}
+  named = {"clean": clean, "official": official, "answerable": "answerable", "all": "all"}
   kept: dict[str, str] = {}
   for name, rule in named.items():
-    if rule not in kept.values():
+    if rule and rule not in kept.values():
       kept[name] = rule
   return kept
 
 
 def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
-  """Return bool [questions]: which of them the rule `name` counts.
-
-  `all`: at least one candidate; `answerable`: at least one positive; `both`: at least one positive
-  and one candidate that is not. `InputError` for another name.
-  """
+  """Return bool [questions]: which of them the rule `name` of `RULES` counts."""
   if name not in RULES:
     raise InputError(f"{name!r} is not a question filter rule: use one of {', '.join(RULES)}")
   candidates = np.array([len(x) for x in labels], np.int64)
@@ -155,11 +130,7 @@ def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def summarize(
-  values: Mapping[str, np.ndarray],
-  mask: np.ndarray,
-  *,
-  where: str,
-  ranges: Mapping[str, TieRange] | None = None,
+  values: Mapping[str, np.ndarray], mask: np.ndarray, *, where: str, ranges: Ranges | None = None
 ) -> dict[str, dict[str, float | int | None]]:
   """Return mean, 95 % half-width over questions and their number, under names with the filter.
 
@@ -167,8 +138,7 @@ def summarize(
     values: {metric: [questions]}, as from `per_question`.
     mask: bool [questions], as from `filter_mask`.
     where: data, question filter and split, `wikiqa-clean/test` of the name `map[wikiqa-clean/test]`.
-    ranges: what ties leave open, as from `ranges_of` with the same mask; None where nothing is
-      known of ties.
+    ranges: as from `ranges_of` with the same mask; None where nothing is known of ties.
 
   Returns:
     {name: {"value", "half_width", "questions", "worst", "best", "tied_questions"}}, the last three
@@ -178,20 +148,18 @@ def summarize(
     InputError: the question filter leaves no question.
 
   """
-  mask = np.asarray(mask, bool)
-  count = int(mask.sum())
+  count = int(np.count_nonzero(mask))
   if not count:
     raise InputError(
-      f"{where}: none of the {len(mask)} questions is counted by this question filter, so there is no "
-      "mean to report: check the labels, or take another question filter"
+      f"{where}: none of the {len(mask)} questions is counted by this question filter: check the "
+      "labels, or take another question filter"
     )
   summary: dict[str, dict[str, float | int | None]] = {}
   for metric, value in values.items():
     chosen = np.asarray(value, np.float64)[mask]
     entry = {"value": float(chosen.mean()), "half_width": half_width(chosen), "questions": count}
     if ranges is not None and metric in ranges:
-      worst, best, tied = ranges[metric]
-      entry |= {"worst": worst, "best": best, "tied_questions": tied}
+      entry |= zip(("worst", "best", "tied_questions"), ranges[metric], strict=True)
     summary[f"{metric}[{where}]"] = entry
   return summary
 
@@ -207,88 +175,71 @@ def tie_extremes(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Return each metric of each question under the worst and the best order of tied candidates.
 
-  The worst order puts the negatives of a group first, the best order its positives; both hold for
-  all metrics at once. Arguments and errors are those of `per_question`.
+  The worst order puts the negatives of a group first, the best its positives. Arguments and errors
+  are those of `per_question`.
   """
-  worst, best = (
-    _metrics(_rank(scores, labels, None, order, names)) for order in ("pessimistic", "optimistic")
-  )
-  return worst, best
+  worst = _metrics(_rank(scores, labels, None, "pessimistic", names))
+  return worst, _metrics(_rank(scores, labels, None, "optimistic", names))
 
 
 def ranges_of(
   worst: Mapping[str, np.ndarray], best: Mapping[str, np.ndarray], mask: np.ndarray
-) -> dict[str, TieRange]:
-  """Return the ranges of the means over the questions in `mask`.
+) -> Ranges:
+  """Return {metric: (worst mean, best mean, questions that differ)} over the questions in `mask`.
 
   Args:
-    worst, best: {metric: [questions]} under the worst and the best order of ties.
+    worst, best: {metric: [questions]}, as from `tie_extremes`.
 
   """
-  questions = max(int(mask.sum()), 1)
-  return {
-    metric: TieRange(
-      float(worst[metric][mask].sum()) / questions,
-      float(best[metric][mask].sum()) / questions,
-      int(np.count_nonzero(worst[metric][mask] != best[metric][mask])),
-    )
-    for metric in worst
-  }
+  questions, ranges = max(int(mask.sum()), 1), {}
+  for metric in worst:
+    low, high = worst[metric][mask], best[metric][mask]
+    tied = int(np.count_nonzero(low != high))
+    ranges[metric] = float(low.sum()) / questions, float(high.sum()) / questions, tied
+  return ranges
 
 
-def tie_note(ranges: Mapping[str, TieRange], where: str) -> list[str]:
+def tie_note(ranges: Ranges, where: str) -> list[str]:
   """Return one line where ties leave more than `TIE_TOLERANCE` of a metric open, else none."""
-  moved = [
-    f"{metric} from {tie_range.worst:.4f} to {tie_range.best:.4f} ({tie_range.questions} questions)"
-    for metric, tie_range in ranges.items()
-    if tie_range.best - tie_range.worst > TIE_TOLERANCE
-  ]
+  moved = []
+  for metric, (worst, best, tied) in ranges.items():
+    if best - worst > TIE_TOLERANCE:
+      moved.append(f"{metric} from {worst:.4f} to {best:.4f} ({tied} questions)")
   return [f"{where}: by the order of tied candidates {', '.join(moved)}"] if moved else []
 
 
 def average_recall(
-  scores: Sequence[np.ndarray],
-  labels: Sequence[np.ndarray],
-  *,
-  mask: np.ndarray,
-  depth: int = 10,
-  names: Sequence[str] | None = None,
+  scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, mask: np.ndarray, depth: int = 10
 ) -> float:
   """Return AvgRec of the SemEval CQA tasks: mean recall at k = 1 … depth, over all questions.
 
   Recall at k is the number of positives among the first k candidates of every question, over the
-  number that a perfect ranking would have there (Nakov et al. 2016, section 4; the organisers'
-  scorer). It is a ratio of sums, not a mean over questions, so that it has no value of a question.
-  Ties are resolved by exact expectation.
-
-  Raises:
-    InputError: see `per_question`.
-
+  number that a perfect ranking would have there (Nakov et al. 2016, section 4): a ratio of sums,
+  which no question has for itself. Ties are resolved by exact expectation.
   """
-  ranking = _rank(scores, labels, None, "expected", names)
+  ranking = _rank(scores, labels, None, "expected", None)
   counted = np.asarray(mask, bool)
   share = (ranking.relevant / ranking.size)[ranking.group]
   recalls = []
   for k in range(1, depth + 1):
     taken = share[(ranking.rank <= k) & counted[ranking.question]].sum()
     perfect = np.minimum(ranking.positives[counted], k).sum()
-    recalls.append(taken / perfect if perfect else 0.0)
+    recalls.append(taken / max(perfect, 1))
   return float(np.mean(recalls))
 
 
 def _rank(scores, labels, ids, ties, names) -> _Ranking:
   """Check the input and sort the candidates of all questions at once."""
   score, positive, question, lengths = _flatten(scores, labels, names)
-  order = np.lexsort((-score, question))
-  starts = _group_starts(question[order], score[order])
+  keys = {"pessimistic": positive, "optimistic": ~positive}
   if ties == "trec":
-    key = _descending_ids(ids, lengths, order, starts, names)
-    order = np.lexsort((key, -score, question))
-  elif ties in ("pessimistic", "optimistic"):
-    key = positive if ties == "pessimistic" else ~positive
-    order = np.lexsort((key, -score, question))
-  if ties != "expected":
-    starts = np.ones(len(order), bool)  # the order is settled: each candidate is its own group
+    keys["trec"] = _descending_ids(ids, lengths)
+  order = np.lexsort((keys.get(ties, question), -score, question))
+  starts = np.ones(len(order), bool)  # of groups: but for `expected` the order is settled
+  if ties == "expected":
+    sorted_score, sorted_question = score[order], question[order]
+    starts[1:] = sorted_question[1:] != sorted_question[:-1]
+    starts[1:] |= sorted_score[1:] != sorted_score[:-1]
   positive = positive[order].astype(np.int64)
   group = np.cumsum(starts) - 1
   first = np.flatnonzero(starts)
@@ -310,60 +261,41 @@ def _rank(scores, labels, ids, ties, names) -> _Ranking:
 def _flatten(scores, labels, names):
   """Join all questions' arrays into one, cast and checked."""
   lengths = np.array([len(x) for x in scores], np.int64)
-  if len(labels) != len(scores):
-    raise InputError(f"scores of {len(scores)} questions, but labels of {len(labels)}: give both")
-  label_lengths = np.array([len(x) for x in labels], np.int64)
-  for i in np.flatnonzero(lengths != label_lengths)[:1]:
-    raise InputError(
-      f"{_name(names, i)}: {lengths[i]} scores but {label_lengths[i]} labels: give one a candidate"
-    )
+  if lengths.tolist() != [len(x) for x in labels]:
+    raise InputError("scores and labels differ in questions or candidates: give one a candidate")
   question = np.repeat(np.arange(len(lengths)), lengths)
   empty = np.zeros(0, np.float32)
   with np.errstate(over="ignore"):  # beyond float32 means infinite, as in trec_eval
     score = np.concatenate([empty, *scores]).astype(np.float32)
   label = np.concatenate([empty, *labels])
-  for i in np.flatnonzero(np.isnan(score))[:1]:
-    raise InputError(
-      f"{_name(names, question[i])}: the score of candidate {i - lengths[: question[i]].sum() + 1} "
-      "is not a number (NaN): it cannot be ranked; mend the model or the run file it comes from"
-    )
-  for i in np.flatnonzero(~np.isin(label, (1, 0, UNKNOWN)))[:1]:
-    number = np.issubdtype(label.dtype, np.number)
-    shown = f"{label[i]:g}" if number else repr(str(label[i]))
-    raise InputError(
-      f"{_name(names, question[i])}: label {shown}: use the number 1 (positive), 0 or {UNKNOWN} (unknown)"
-    )
+  for wrong, what in (
+    (
+      np.isnan(score),
+      "a score is not a number (NaN); mend the model or the run file it comes from",
+    ),
+    (~np.isin(label, (1, 0, UNKNOWN)), f"use the labels 1 (positive), 0 and {UNKNOWN} (unknown)"),
+  ):
+    if wrong.any():
+      at = int(np.argmax(wrong))
+      number = question[at]
+      name = number + 1 if names is None else repr(names[number])
+      candidate = at - lengths[:number].sum() + 1
+      raise InputError(
+        f"question {name}, candidate {candidate} (score {score[at]}, label {label[at]}): {what}"
+      )
   return score, label == 1, question, lengths
 
 
-def _group_starts(question, score):
-  """Return bool [m]: where a candidate differs from the one before it in question or score."""
-  starts = np.ones(len(score), bool)
-  starts[1:] = (question[1:] != question[:-1]) | (score[1:] != score[:-1])
-  return starts
-
-
-def _descending_ids(ids, lengths, order, starts, names):
-  """Return int [m]: a key that puts tied candidates in descending order of id."""
+def _descending_ids(ids, lengths):
+  """Return int [m]: a key that puts candidates in descending order of id."""
   if ids is None:
     raise InputError("ties='trec' orders tied candidates by their ids: give ids")
-  if not np.array_equal([len(x) for x in ids], lengths):
+  if [len(x) for x in ids] != lengths.tolist():
     raise InputError("ids and scores differ in questions or candidates: give one id a candidate")
   flat = [candidate for question in ids for candidate in question]
-  key = np.zeros(len(flat), np.int64)
-  alone = starts & np.append(starts[1:], True)[: len(starts)]
-  tied = order[~alone]
   # Python orders strings by code point, which is the order of their UTF-8 bytes.
-  number = {text: i for i, text in enumerate(sorted({flat[i] for i in tied}))}
-  key[tied] = [-number[flat[i]] for i in tied]
-  question = np.repeat(np.arange(len(lengths)), lengths)
-  by_id = tied[np.lexsort((key[tied], question[tied]))]
-  twice = (question[by_id[1:]] == question[by_id[:-1]]) & (key[by_id[1:]] == key[by_id[:-1]])
-  for i in by_id[1:][twice][:1]:
-    raise InputError(
-      f"{_name(names, question[i])}: candidate id {flat[i]!r} occurs twice: ids must differ"
-    )
-  return key
+  number = {text: -i for i, text in enumerate(sorted(set(flat)))}
+  return np.array([number[text] for text in flat], np.int64)
 
 
 def _reciprocal_rank(ranking: _Ranking) -> np.ndarray:
@@ -371,19 +303,26 @@ def _reciprocal_rank(ranking: _Ranking) -> np.ndarray:
   reciprocal = np.zeros(len(ranking.positives))
   deciding = np.flatnonzero((ranking.before == 0) & (ranking.relevant > 0))
   first = np.flatnonzero(ranking.place == 0)[deciding]
-  question, rank = ranking.question[first], ranking.rank[first]
-  size, relevant = ranking.size[deciding], ranking.relevant[deciding]
-  missed = np.ones(len(deciding))  # the probability that the group's places so far are negative
-  place = 0
-  while len(question):  # once a place; groups whose negatives are used up drop out
-    reciprocal[question] += missed * relevant / (size - place) / (rank + place)
-    missed = missed * (size - relevant - place) / (size - place)
-    place += 1
-    left = size - relevant >= place
-    question, rank, missed = question[left], rank[left], missed[left]
-    size, relevant = size[left], relevant[left]
+  right = ranking.relevant[deciding]
+  wrong = ranking.size[deciding] - right
+  reciprocal[ranking.question[first]] = reciprocal_of_first(ranking.rank[first] - 1, wrong, right)
   return reciprocal
 
 
-def _name(names, i) -> str:
-  return f"question {names[i]!r}" if names is not None else f"question {int(i) + 1}"
+def reciprocal_of_first(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
+  """Return E[1 / rank of the first right entry], `[q]`, `wrong` + `right` entries in random order.
+
+  Args:
+    above: entries ranked above the tied ones; right: at least 1.
+
+  """
+  expected = np.zeros(len(above))
+  live, missed, place = np.arange(len(above)), np.ones(len(above)), 0
+  while len(live):  # one place of the tied entries a turn
+    left = wrong[live] + right[live] - place
+    expected[live] += missed * right[live] / left / (above[live] + place + 1)
+    missed = missed * (left - right[live]) / left
+    place += 1
+    more = wrong[live] >= place
+    live, missed = live[more], missed[more]
+  return expected

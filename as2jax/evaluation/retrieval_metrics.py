@@ -1,22 +1,19 @@
 """Compute MRR and R@k of retrieval from one pool, over all of its entries, exact under ties.
 
-Where the best right entry of a query stands is three numbers (`Standing`); every metric follows
-from them in closed form, so that the ranking itself is never needed. What is right is set by the
-question_filter, which is part of a metric's name:
-  `gold`: the sentence that most annotators chose (`Query.answers[0]`);
-  `any`: a sentence that any annotator chose;
-  `often8`: `gold` over the queries whose gold sentence is that of at least 8 of them.
-A sentence with the same text as a right one counts as right.
+Where the best right entry of a query stands is three numbers (`Standing`), from which every metric
+follows in closed form. What is right is set by the question filter: `gold` is the sentence that most
+annotators chose (`Query.answers[0]`), `any` one that any of them chose, `often8` is `gold` over the
+queries whose gold sentence is that of at least 8. A sentence with the text of a right one is right.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from as2jax.data.record import Pool
-from as2jax.runtime.errors import InputError
+from as2jax.evaluation.metrics import reciprocal_of_first
 
 METRICS = ("mrr", "r@1", "r@5")
 CUTS = {"r@1": 1, "r@5": 5}
@@ -26,19 +23,12 @@ QUESTION_FILTERS = ("gold", "any")
 ANY = "any:"  # before a metric's name in a table: that of the question filter `any`
 
 
-@dataclasses.dataclass(frozen=True)
-class Standing:
-  """Hold where the best right entries of each query stand, `[q]` each.
+class Standing(NamedTuple):
+  """Hold where the best right entries of each query stand, `[q]` each."""
 
-  Attributes:
-    above: entries with a score greater than the best right one's.
-    wrong: wrong entries with that very score; right: right entries with it, 1 or more.
-
-  """
-
-  above: np.ndarray
-  wrong: np.ndarray
-  right: np.ndarray
+  above: np.ndarray  # entries with a score greater than the best right one's
+  wrong: np.ndarray  # wrong entries with that very score
+  right: np.ndarray  # right entries with it, 1 or more
 
 
 def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
@@ -47,11 +37,8 @@ def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
   chosen = scores[np.asarray(right)]
   best = chosen.max()
   level = int(np.count_nonzero(chosen == best))
-  return (
-    int(np.count_nonzero(scores > best)),
-    int(np.count_nonzero(scores == best)) - level,
-    level,
-  )
+  wrong = int(np.count_nonzero(scores == best)) - level
+  return int(np.count_nonzero(scores > best)), wrong, level
 
 
 def per_query(counts: Standing, *, ties: str = "expected") -> dict[str, np.ndarray]:
@@ -60,30 +47,20 @@ def per_query(counts: Standing, *, ties: str = "expected") -> dict[str, np.ndarr
   `mrr`: 1 / (rank of the first right entry). `r@k`: whether a right entry is among the first k.
   Under `expected` ties both are the exact expectation over uniformly random orders of the entries
   with one score; `pessimistic` puts the wrong ones first, `optimistic` the right ones.
-
-  Raises:
-    InputError: another policy.
-
   """
-  if ties not in (*TIES, *ORDERS):
-    raise InputError(f"evaluation.ties = {ties!r}: over a pool use one of {', '.join(TIES)}")
-  above, wrong, right = (np.asarray(x, np.int64) for x in dataclasses.astuple(counts))
+  above, wrong, right = (np.asarray(x, np.int64) for x in counts)
   if ties == "pessimistic":
-    above, wrong = above + wrong, np.zeros_like(wrong)
-  elif ties == "optimistic":
+    above = above + wrong
+  if ties != "expected":
     wrong = np.zeros_like(wrong)
-  values = {"mrr": _reciprocal_rank(above, wrong, right)}
+  values = {"mrr": reciprocal_of_first(above, wrong, right)}
   for name, cut in CUTS.items():
     values[name] = 1 - _missed(wrong, right, np.maximum(cut - above, 0))
   return values
 
 
 def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:
-  """Return the positions of each query's right passages, those of the same text with them."""
-  if question_filter not in QUESTION_FILTERS:
-    raise InputError(
-      f"{question_filter!r} is no question filter of a pool: use one of {', '.join(QUESTION_FILTERS)}"
-    )
+  """Return the positions of each query's right passages (`gold` or `any`), also of the same text."""
   place = pool.place()
   same: dict[str, list[int]] = {}
   for i, passage in enumerate(pool.passages):
@@ -136,26 +113,9 @@ def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, fl
   second = (first + random.integers(1, len(unit), size=pairs)) % len(unit)
   apart = float(np.square(unit[first] - unit[second]).sum(1).mean())
   together = float(np.mean(means))
-  return {
-    "sse": together,
-    "sse_random": apart,
-    "sse_relative": together / apart if apart else 1.0,
-    "sse_answers": len(means),
-  }
-
-
-def _reciprocal_rank(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
-  """Return E[1 / rank of the first right entry] where `wrong` + `right` entries are in random order."""
-  expected = np.zeros(len(above))
-  live, missed, place = np.arange(len(above)), np.ones(len(above)), 0
-  while len(live):  # one place of the tied entries a turn
-    left = wrong[live] + right[live] - place
-    expected[live] += missed * right[live] / left / (above[live] + place + 1)
-    missed = missed * (left - right[live]) / left
-    place += 1
-    more = wrong[live] >= place
-    live, missed = live[more], missed[more]
-  return expected
+  relative = together / apart if apart else 1.0
+  found = {"sse": together, "sse_random": apart, "sse_relative": relative}
+  return {**found, "sse_answers": len(means)}
 
 
 def _missed(wrong: np.ndarray, right: np.ndarray, places: np.ndarray) -> np.ndarray:

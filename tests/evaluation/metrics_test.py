@@ -169,16 +169,15 @@ def test_scores_are_compared_in_float32_where_infinite_ones_tie():
 @pytest.mark.parametrize(
   "change, message",
   [
-    ({"scores": [[1.0], [0.5, np.nan]]}, r"'q2'.*candidate 2 is not a number"),
-    ({"scores": [[1.0], [0.5]]}, r"'q2': 1 scores but 2 labels"),
-    ({"scores": [[1.0]]}, r"scores of 1 questions, but labels of 2"),
-    ({"labels": [[1], [0, 3]]}, r"'q2': label 3"),
-    ({"labels": [["1"], ["0", "1"]]}, r"'q1': label '1': use the number 1"),
-    ({"labels": [[1], [0, None]]}, r"'q2': label 'None': use the number 1"),
+    ({"scores": [[1.0], [0.5, np.nan]]}, r"'q2', candidate 2 .*a score is not a number"),
+    ({"scores": [[1.0], [0.5]]}, "scores and labels differ"),
+    ({"scores": [[1.0]]}, "scores and labels differ"),
+    ({"labels": [[1], [0, 3]]}, r"'q2', candidate 2 .*label 3.*use the labels 1"),
+    ({"labels": [["1"], ["0", "1"]]}, r"'q1', candidate 1 .*use the labels 1"),
+    ({"labels": [[1], [0, None]]}, r"'q2', candidate 2 .*use the labels 1"),
     ({"ties": "random"}, r"ties='random'.*expected, trec, pessimistic"),
     ({"ties": "trec"}, r"give ids"),
     ({"ties": "trec", "ids": [["a"], ["b"]]}, r"ids and scores differ"),
-    ({"ties": "trec", "ids": [["a"], ["b", "b"]]}, r"'q2': candidate id 'b' occurs twice"),
   ],
 )
 def test_bad_input(change, message):
@@ -233,7 +232,7 @@ def test_tie_ranges():
   tied = ranges(scores, labels, mask=np.array([True, False]))
   assert tied["map"] == (0.5, 1.0, 1)
   untied = ranges(scores, labels, mask=np.array([False, True]))
-  assert all(one.worst == one.best and not one.questions for one in untied.values())
+  assert all(worst == best and not tied for worst, best, tied in untied.values())
   assert metrics.tie_note(untied, "x") == []
   (note,) = metrics.tie_note(tied, "demo-clean/test")
   assert note.startswith("demo-clean/test: ") and "map from 0.5000 to 1.0000 (1 questions)" in note

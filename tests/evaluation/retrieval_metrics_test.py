@@ -8,7 +8,6 @@ import pytest
 from as2jax.data.record import Passage, Pool, Query
 from as2jax.evaluation import metrics, retrieval_metrics
 from as2jax.evaluation.retrieval_metrics import Standing
-from as2jax.runtime.errors import InputError
 
 
 def test_ties_are_exact_expectations_between_the_worst_and_the_best_order():
@@ -55,8 +54,6 @@ def test_a_sentence_of_the_same_text_is_right():
   assert retrieval_metrics.right_entries(pool(), "gold") == [[0, 2], [0, 2], [1]]
   assert retrieval_metrics.right_entries(pool(), "any") == [[0, 2, 3], [0, 2], [1]]
   assert retrieval_metrics.asked(pool()).tolist() == [2, 2, 1]
-  with pytest.raises(InputError, match="no question filter"):
-    retrieval_metrics.right_entries(pool(), "all")
 
 
 def test_spread_of_the_queries_of_one_answer():
