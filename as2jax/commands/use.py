@@ -151,33 +151,20 @@ def compare(
     }
     _compare_briefly(systems, split, [name for name, value in others.items() if value])
     return
-  asks = form in ("markdown", "latex") or (form != "csv" and output.as_json(form))
-  kept = "json" if asks else "csv" if form == "csv" else "text"
-  result = comparison.run(
-    systems,
-    metrics=metrics,
-    split=split,
-    question_filter=question_filter,
-    samples=samples,
-    seed=seed,
-    form=kept,
-    deterministic=deterministic,
+  if form == "auto":
+    form = "json" if output.as_json(form) else "text"
+  print(
+    comparison.run(
+      systems,
+      metrics=metrics,
+      split=split,
+      question_filter=question_filter,
+      samples=samples,
+      seed=seed,
+      form=form,
+      deterministic=deterministic,
+    )
   )
-  _print_comparison(result, form, kept)
-
-
-def _print_comparison(result: str, form: str, kept: str) -> None:
-  """Prints a comparison that was made as `kept` in the form that was asked for."""
-  import json
-
-  if form in ("markdown", "latex"):
-    from as2jax.evaluation import compare as comparison
-
-    print(comparison.for_paper(json.loads(result)["rows"], form), end="")
-  elif kept == "json":
-    output.emit("json", json.loads(result)["rows"], str)
-  else:
-    print(result, end="" if kept == "csv" else "\n")
 
 
 def _compare_briefly(systems: list[str], split: str, given: list[str]) -> None:

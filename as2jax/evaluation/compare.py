@@ -1,19 +1,13 @@
 """Compare systems question by question, each with the first.
 
-  BASE X Y: on one dataset, difference of each metric, its 95 % half-width over questions, relative
-    gain, p of the paired t-test and of the paired randomization test, and both p adjusted for the
-    number of systems that are compared with BASE (Holm, within a metric).
+  BASE X Y: on one dataset, the difference of each metric with its tests.
   A1 A2 vs B1 B2: systems A and B on the same datasets 1 and 2, in the same order (CETE, Figure 4).
-    Three hypotheses are tested about the average, because a p-value of it may mean any of them:
     `macro average`: each dataset weighs the same, the unit is the question (t-test with Welch and
     Satterthwaite's degrees of freedom; signs of the weighted differences);
-    `all questions`: each question weighs the same, whatever its dataset;
     `datasets`: the unit is the dataset, whose means are paired.
 
-Two comparisons are named. *These models*: seeds are averaged per question, the question is the
-unit (t, rand.). *These methods*: training again would give other models, so seeds and questions are
-both random (`significance.methods_test`); with one seed of a trained system it cannot be told. A
-relative gain is that of the averages, (B - A) / A.
+Of *these models* seeds are averaged per question, the question is the unit (t, rand.); of *these
+methods* seeds and questions are both random (`significance.methods_test`).
 """
 
 import json
@@ -26,12 +20,17 @@ from etils import epath
 
 from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance, tables
-from as2jax.evaluation.run_scores import QUESTION_FILTERS, RunScores
+from as2jax.evaluation.run_scores import RunScores
 from as2jax.runtime.errors import InputError
 
-__all__ = ["QUESTION_FILTERS", "compare", "compare_groups", "run"]
-
 VERSUS = "vs"
+TESTED = ("p_t", "p_randomization", "p_methods")
+METHODS = ("of methods", "p", "finds")
+METHODS_LEGEND = (
+  "p (t) and p (rand.) speak of these models; `of methods` and the p behind it count seeds, too, and "
+  "would find the difference below `finds` in 80 % of cases"
+)
+HOLM_LEGEND = "p-values are adjusted by Holm's method"
 Row = dict[str, Any]
 
 
@@ -46,7 +45,7 @@ def run(
   form: str,
   deterministic: Sequence[str] = (),
 ) -> str:
-  """Return the comparison of a command line as `text`, `json` or `csv`.
+  """Return the comparison of a command line as `text`, `json` (lines), `csv`, `markdown` or `latex`.
 
   Args:
     metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
@@ -58,35 +57,36 @@ def run(
   """
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
-  datasets, seen = [], []
-  for places in zip(*_groups(names), strict=True) if VERSUS in names else [names]:
+  datasets = []
+  for places in zip(*_groups(names), strict=True):
     fixed = [name for name in places if name in deterministic]
-    loaded = run_scores.load(
-      places, split=split, question_filter=question_filter, deterministic=fixed
-    )
-    datasets.append(loaded)
-    seen += [system.pretraining for system in loaded]
+    options = {"split": split, "question_filter": question_filter, "deterministic": fixed}
+    datasets.append(run_scores.load(places, **options))
+  systems = [system for loaded in datasets for system in loaded]
   wanted = list(dict.fromkeys(name.strip() for name in metrics.split(",")))
   if not metrics:
     wanted = ["mrr", "r@1"]
-    if any("map" in system.values for loaded in datasets for system in loaded):
+    if any("map" in system.values for system in systems):
       wanted = ["map", "mrr"]
   if VERSUS in names:
     _require_different_data(datasets)
     rows = compare_groups(datasets, wanted, samples=samples, seed=seed)
+    text = groups_as_text
   else:
-    rows = compare(datasets[0], wanted, samples=samples, seed=seed)
-  known = pretraining.under_table(seen)
+    rows = compare(systems, wanted, samples=samples, seed=seed)
+    text = as_text
   if form == "json":
-    head = {"split": split, "question_filter": question_filter, "samples": samples, "seed": seed}
-    return json.dumps({**head, "rows": rows, "pretraining": known}, indent=2)
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
   if form == "csv":
     return tables.render(rows, "csv")
-  text = groups_as_text(rows) if VERSUS in names else as_text(rows)
-  return "\n".join([text, *_ledger(names, split), *known])
+  if form in ("markdown", "latex"):
+    return for_paper(rows, form)
+  known = pretraining.under_table(system.pretraining for system in systems)
+  return "\n".join([text(rows), *_ledger(names, split), *known])
 
 
 def _groups(names: Sequence[str]) -> list[list[str]]:
+  """Return one group a system where `vs` parts them; else of each name a group on one dataset."""
   groups: list[list[str]] = [[]]
   for name in names:
     if name == VERSUS:
@@ -99,36 +99,32 @@ def _groups(names: Sequence[str]) -> list[list[str]]:
       f"groups of {', '.join(map(str, sizes))} systems: give each group one system a dataset, in the "
       "same order: A1 A2 vs B1 B2"
     )
-  return groups
+  return groups if VERSUS in names else [[name] for name in names]
 
 
 def _require_different_data(datasets: Sequence[Sequence[RunScores]]) -> None:
   """Raise InputError where two data sets of groups are one, whose questions would count twice."""
-  first: dict[str, RunScores] = {}
+  first: dict[str, str] = {}
   for system, *_ in datasets:
     if system.fingerprint and system.fingerprint in first:
       raise InputError(
-        f"{first[system.fingerprint].name} and {system.name} have the same questions, {system.data}: "
-        "the systems of a group stand for different data sets, and questions that count twice make "
-        "p-values too small; several seeds are one system, a run with all of its seeds or tables "
-        "joined by commas"
+        f"{first[system.fingerprint]} and {system.name} have the same questions: the systems of a "
+        "group stand for different data sets; join the tables of several seeds by commas"
       )
-    first[system.fingerprint] = system
+    first[system.fingerprint] = system.name
 
 
 def _ledger(names: Sequence[str], split: str) -> list[str]:
   """Say how often the test split was evaluated by each run, from its ledger."""
-  folders = [name for name in dict.fromkeys(names) if epath.Path(name).is_dir()]
-  if "test" not in split.split("+") or not folders:
-    return []
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
   said = []
-  for name in folders:
-    content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
-    count = results.times_evaluated(name, "test", content["data"]["name"])
-    said.append(f"{name}: {'not known' if count is None else count}")
-  return ["times that test was evaluated with each seed: " + ", ".join(said)]
+  for name in dict.fromkeys(names):
+    if "test" in split.split("+") and epath.Path(name).is_dir():
+      content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
+      count = results.times_evaluated(name, "test", content["data"]["name"])
+      said.append(f"{name}: {'not known' if count is None else count}")
+  return ["times that test was evaluated with each seed: " + ", ".join(said)] if said else []
 
 
 def compare(
@@ -163,7 +159,7 @@ def compare(
 def compare_groups(
   datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int, seed: int
 ) -> list[Row]:
-  """Return one row a metric, later group and scope: each dataset, then three readings of the average.
+  """Return one row a metric, later group and scope: each dataset, then the average over them.
 
   Args:
     datasets: for each dataset, the system of each group.
@@ -172,6 +168,7 @@ def compare_groups(
   rows: list[Row] = []
   for metric in metrics:
     for group in range(1, len(datasets[0])):
+      head = {"metric": metric, "group": group + 1}
       ours, base, tested = [], [], []
       for systems in datasets:
         system, other = systems[group], systems[0]
@@ -179,27 +176,14 @@ def compare_groups(
         ours.append(significance.question_means(a))
         base.append(significance.question_means(b))
         tested.append(methods(system, other, metric))
-        row = {
-          "metric": metric,
-          "group": group + 1,
-          "scope": other.data,
-          "base": other.name,
-          "system": system.name,
-          "questions": a.shape[1],
-          "base_mean": float(b.mean()),
-          "mean": float(a.mean()),
-        }
+        named = {"base": other.name, "system": system.name}
+        row = head | _scope(other.data, a.shape[1], a, b) | named
         rows.append(row | _models(a, b, samples, seed) | _methods(tested[-1]))
-      head = {"metric": metric, "group": group + 1}
       means = np.array([x.mean() for x in ours]), np.array([x.mean() for x in base])
-      macro = _scope("macro average", sum(map(len, ours)), *means)
-      t = significance.macro_t_test(ours, base)
-      drawn = significance.macro_randomization_test(ours, base, samples=samples, seed=seed)
-      macro |= _gain(t, drawn, macro["base_mean"])
-      every = np.concatenate(ours), np.concatenate(base)
-      whole = _scope("all questions", len(every[0]), *every)
-      rows.append(head | macro | _methods(significance.macro_methods_test(tested)))
-      rows.append(head | whole | _models(*every, samples, seed))
+      macro = head | _scope("macro average", sum(map(len, ours)), *means)
+      tests = significance.macro_test(ours, base, samples=samples, seed=seed)
+      macro |= _gain(*tests, macro["base_mean"])
+      rows.append(macro | _methods(significance.macro_methods_test(tested)))
       if len(datasets) > 1:  # one dataset has no spread over datasets
         rows.append(head | _scope("datasets", None, *means) | _models(*means, samples, seed))
   return _adjusted(rows, ("metric", "scope"))
@@ -214,16 +198,16 @@ def _models(values, base, samples, seed) -> Row:
   """Return what is said of the models: their trained parameters are fixed."""
   t = significance.paired_t_test(values, base)
   drawn = significance.randomization_test(values, base, samples=samples, seed=seed)
-  return _gain(t, drawn, float(significance.question_means(base).mean()))
+  return _gain(t, drawn.p, float(significance.question_means(base).mean()))
 
 
-def _gain(t, drawn, base_mean: float) -> Row:
+def _gain(t: significance.Comparison, p: float, base_mean: float) -> Row:
   return {
     "difference": t.difference,
     "difference_half_width": t.half_width,
     "relative_gain": t.difference / base_mean if base_mean else None,
     "p_t": t.p,
-    "p_randomization": drawn.p,
+    "p_randomization": p,
   }
 
 
@@ -232,8 +216,7 @@ def methods(system: RunScores, base: RunScores, metric: str) -> significance.Met
   values = system.metric(metric), base.metric(metric)
   if system.shared_stage or base.shared_stage:
     difference = float(values[0].mean() - values[1].mean())
-    why = significance.ONE_STAGE
-    return significance.MethodsComparison(difference, None, None, None, None, why)
+    return significance.MethodsComparison(difference, why=significance.ONE_STAGE)
   return significance.methods_test(*values, fixed=(system.deterministic, base.deterministic))
 
 
@@ -249,54 +232,41 @@ def _methods(comparison: significance.MethodsComparison) -> Row:
 def _adjusted(rows: list[Row], family: Sequence[str]) -> list[Row]:
   """Add Holm's adjustment over the rows that share the keys of `family`."""
   families: dict[tuple, list[Row]] = {}
-  for test in ("p_t", "p_randomization", "p_methods"):
-    families.clear()
-    for row in rows:
+  for row in rows:
+    for test in TESTED:
       if row.get(test) is not None:
-        families.setdefault(tuple(row[key] for key in family), []).append(row)
-    for members in families.values():
-      adjusted = significance.holm([row[test] for row in members])
-      for row, p in zip(members, adjusted.tolist(), strict=True):
-        row[f"{test}_holm"] = p
+        families.setdefault((test, *(row[key] for key in family)), []).append(row)
+  for (test, *_), members in families.items():
+    adjusted = significance.holm([row[test] for row in members])
+    for row, p in zip(members, adjusted.tolist(), strict=True):
+      row[f"{test}_holm"] = p
   return rows
 
 
-TESTS = ("difference", "gain", "p (t)", "p (rand.)")
-METHODS_LEGEND = (
-  "p (t) and p (rand.) speak of these models; `of methods` and the p behind it count seeds, too, and "
-  "would find the difference below `finds` in 80 % of cases"
-)
-METHODS = ("of methods", "p", "finds")
-
-
-def _head(holm: bool) -> list[str]:
-  if holm:
-    return [*TESTS, "Holm (t)", "Holm (r.)", *METHODS, "Holm (m.)"]
-  return [*TESTS, *METHODS]
+HEAD = ("difference", "gain", "p (t)", "p (rand.)", *METHODS)
 
 
 def _cells(row: Row, holm: bool) -> list[str]:
-  """Return the cells of a row's tests under `_head`; empty ones of the first system."""
+  """Return the cells of a row's tests under `HEAD`; empty ones of the first system."""
   if "p_t" not in row:
-    return [""] * len(_head(holm))
+    return [""] * len(HEAD)
+  if holm:
+    row = {**row, **{test: row.get(f"{test}_holm", row.get(test)) for test in TESTED}}
   gain = row["relative_gain"]
-  cells = [
+  return [
     f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
     "" if gain is None else f"{100 * gain:+.1f} %",
     p_text(row["p_t"]),
     p_text(row["p_randomization"]),
+    *methods_cells(row),
   ]
-  if not holm:
-    return cells + methods_cells(row)
-  cells += [p_text(row["p_t_holm"]), p_text(row["p_randomization_holm"]), *methods_cells(row)]
-  return [*cells, p_text(row["p_methods_holm"]) if "p_methods_holm" in row else ""]
 
 
 def methods_cells(row: Row) -> list[str]:
   """Return the half-width of a difference of methods, p, what would be found; or why not."""
   if row.get("methods_note"):
     return [row["methods_note"], "", ""]
-  if "p_methods" not in row:
+  if row.get("p_methods") is None:
     return ["", "", ""]
   detectable = f"{row['methods_detectable']:.4f}"
   return [f"± {row['methods_half_width']:.4f}", p_text(row["p_methods"]), detectable]
@@ -312,20 +282,16 @@ def as_text(rows: Sequence[Row]) -> str:
   parts = []
   for metric in dict.fromkeys(row["metric"] for row in rows):
     mine = [row for row in rows if row["metric"] == metric]
-    holm = len(mine) > 2 and any("p_t_holm" in row for row in mine)
-    several = any(row["seeds"] > 1 for row in mine)
-    head = ["", "mean", *["s.d. (seeds)"] * several]
-    if len(mine) > 1:
-      head += _head(holm)
-    cells = [head]
+    holm = len(mine) > 2 and "p_t_holm" in mine[1]
+    cells = [["", "mean", "s.d. (seeds)", *(HEAD if len(mine) > 1 else ())]]
     for row in mine:
-      name = f"{row['system']} ({row['note']})" if row["note"] else row["system"]
-      mean = f"{row['mean']:.4f}"
+      line = [row["system"], f"{row['mean']:.4f}", ""]
+      if row["note"]:
+        line[0] += f" ({row['note']})"
       if row["half_width"] is not None:
-        mean += f" ± {row['half_width']:.4f}"
-      line = [name, mean]
-      if several:
-        line.append("" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})")
+        line[1] += f" ± {row['half_width']:.4f}"
+      if row["sd"] is not None:
+        line[2] = f"{row['sd']:.4f} ({row['seeds']})"
       if len(mine) > 1:
         line += _cells(row, holm)
       cells.append(line)
@@ -333,6 +299,8 @@ def as_text(rows: Sequence[Row]) -> str:
       f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
       f"differences are to the first. {METHODS_LEGEND}"
     )
+    if holm:
+      title += f"; {HOLM_LEGEND}"
     parts.append(title + "\n" + textwrap.indent(tables.render(cells), "  "))
   return "\n\n".join(parts)
 
@@ -342,7 +310,7 @@ def groups_as_text(rows: Sequence[Row]) -> str:
   lines = []
   holm = len({row["group"] for row in rows}) > 1
   for metric, group in dict.fromkeys((row["metric"], row["group"]) for row in rows):
-    cells = [["", "questions", "group 1", f"group {group}", *_head(holm)]]
+    cells = [["", "questions", "group 1", f"group {group}", *HEAD]]
     lines.append(f"{metric}: group {group} against group 1")
     for row in rows:
       if (row["metric"], row["group"]) != (metric, group):
@@ -352,20 +320,16 @@ def groups_as_text(rows: Sequence[Row]) -> str:
       if "system" in row:
         lines.append(f"  {row['system']} against {row['base']}")
     lines += [textwrap.indent(tables.render(cells), "  "), ""]
-  lines += [
-    "± is the 95 % half-width. macro average: datasets weigh the same, the unit is the question.",
-    "all questions: each weighs the same. datasets: the unit is the dataset.",
-    METHODS_LEGEND,
-  ]
+  lines.append(
+    "± is the 95 % half-width. macro average: datasets weigh the same, the unit is the question. "
+    "datasets: the unit is the dataset."
+  )
+  lines.append(f"{METHODS_LEGEND}; {HOLM_LEGEND}" if holm else METHODS_LEGEND)
   return "\n".join(lines)
 
 
 def for_paper(rows: Sequence[Row], form: str) -> str:
-  """Return the rows of `compare` with marks of significance, a column a metric.
-
-  † and ‡ mark a difference to the first system with p < .05 and p < .01 by the randomization test over
-  questions (of these models), adjusted by Holm's method where several systems are compared; * marks
-  one of the methods with p < .05. The best of a metric is bold.
+  """Return the rows of `compare` with marks of significance, a column a metric, the best in bold.
 
   Args:
     form: `markdown` or `latex` (booktabs).
@@ -375,34 +339,31 @@ def for_paper(rows: Sequence[Row], form: str) -> str:
     raise InputError(f"--format={form} is for systems on one data set; for groups use text or csv")
   names = list(dict.fromkeys(row["system"] for row in rows))
   cells, bold = [["system"], *([name] for name in names)], set()
-  adjusted = False
-  for metric in dict.fromkeys(row["metric"] for row in rows):
-    column = [row for row in rows if row["metric"] == metric]
-    cells[0].append(metric.partition("[")[0].upper())
-    best = max(row["mean"] for row in column)
-    for row in column:
-      number = names.index(row["system"])
-      width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
-      cells[1 + number].append(f"{row['mean']:.3f}{width}{marks(row)}")
-      if row["mean"] == best and len(names) > 1:
-        bold.add((number, len(cells[0]) - 1))
-      if row.get("p_randomization_holm") != row.get("p_randomization"):
-        adjusted = True
+  best: dict[str, float] = {}
+  for row in rows:
+    best[row["metric"]] = max(row["mean"], best.get(row["metric"], -np.inf))
+  for row in rows:
+    metric, number = row["metric"], names.index(row["system"])
+    width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
+    cells[1 + number].append(f"{row['mean']:.3f}{width}{marks(row)}")
+    if row["mean"] == best[metric] and len(names) > 1:
+      bold.add((number, len(cells[1 + number]) - 1))
+  cells[0] += [metric.partition("[")[0].upper() for metric in best]
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   head = f"{where}, {rows[0]['questions']} questions"
-  test = "randomization test, Holm-adjusted" if adjusted else "randomization test"
+  adjusted = ", Holm-adjusted" if len(names) > 2 else ""
   legend = (
     "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "
-    f"models ({test}); * p < .05 of the methods, seeds counted."
+    f"models (randomization test{adjusted}); * p < .05 of the methods, seeds counted."
   )
   if form == "latex":
-    return tables.render(cells, form, caption=f"{head}. {legend}", bold=bold) + "\n"
+    return tables.render(cells, form, caption=f"{head}. {legend}", bold=bold)
   table = tables.render(cells, form, bold=bold)
-  return f"{head}\n\n{table}\n\n{legend}\n".replace("; * p", "; \\* p")
+  return f"{head}\n\n{table}\n\n{legend}".replace("; * p", "; \\* p")
 
 
 def marks(row: Row) -> str:
-  """Return † or ‡ of these models, * of the methods; "" of the first system."""
+  """Return † (p < .05) or ‡ (p < .01) of these models, * of the methods; "" of the first system."""
   p = row.get("p_randomization_holm", row.get("p_randomization"))
   methods = row.get("p_methods_holm", row.get("p_methods"))
   mark = ""

@@ -5,7 +5,6 @@ import datetime
 import importlib.metadata
 import json
 import logging
-import math
 import operator
 import platform
 from collections import Counter
@@ -29,31 +28,11 @@ BEFORE_TRAINING = "best = before training"
 LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
 MODES = ("train", "earlier training", "evaluate")  # of a row of the ledger
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a task
-PACKAGES = (
-  "jax",
-  "jaxlib",
-  "flax",
-  "optax",
-  "orbax-checkpoint",
-  "transformers",
-  "tokenizers",
-  "numpy",
-)
-# Of the end of a run and of `as2jax evaluate`.
-SUMMARY = {"rerank": ("map", "mrr", "p@1"), "retrieve": ("mrr", "r@1", "r@5")}
+PACKAGES = "jax jaxlib flax optax orbax-checkpoint transformers tokenizers numpy".split()
 TABLE = {
   "rerank": ("map", "mrr", "p@1", "avgrec"),
   "retrieve": ("mrr", "r@1", "r@5", "sse", "sse_relative"),
 }
-LINES = 10  # of the summary
-FILES = (
-  "results.json",
-  "checkpoints/best",
-  "checkpoints/seed-*/best",
-  "eval/*/run.trec",
-  "eval/*/seed-*/run.trec",
-  "tensorboard",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +63,11 @@ class Evaluation:
     *,
     noted: bool,
   ) -> None:
-    """Add the means over the questions in `mask`, and a note where ties move one of them.
+    """Add the means over the questions in `mask`; where `noted`, say what ties move.
 
     Args:
       where: `wikiqa-clean/test`.
       values: {metric: [questions]}; extremes: (worst, best) likewise, by the order of ties.
-      noted: whether ties are noted.
 
     """
     ranges = metrics.ranges_of(*extremes, mask)
@@ -105,10 +83,9 @@ class Outcome:
   """Hold what one seed came to.
 
   Attributes:
-    best_step, best_epoch, best_value: of the selection metric.
-    steps: taken in all.
-    metrics: under question_filter names, of the score that ranks; `other_scores` by score name.
-    values: {name of such a metric: [questions]}; not written into `results.json`.
+    best_step, best_epoch, best_value: of the selection metric; `steps` were taken in all.
+    metrics: as `Evaluation.metrics`, of the score that ranks; `other_scores` by score name.
+    values: as `Evaluation.values`; not written into `results.json`.
     diagnostics: of the best checkpoint, on the split that selects; {} where a system has none.
 
   """
@@ -139,7 +116,7 @@ def folder(
   """Return the folder of a split's run files: `eval/<split>[/seed-<k>][/<score>]`."""
   path = epath.Path(workdir) / "eval" / split
   if len(seeds) > 1:
-    path = path / f"seed-{seed}"
+    path /= f"seed-{seed}"
   return path / score if score else path
 
 
@@ -164,10 +141,10 @@ def note_another_training(workdir: epath.PathLike) -> None:
 
 
 def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | None:
-  """Count the evaluations of a split of `data`, with the seed that has the most.
+  """Count the evaluations of a split of `data`, with the seed that has the most; None without ledger.
 
-  None where the run has no ledger. An evaluation of `dev+test` is one of `test`, too. What a training
-  evaluates at its end counts once, as a run that goes on evaluates the same parameters again.
+  An evaluation of `dev+test` is one of `test`, too. What a training evaluates at its end counts once,
+  as a run that goes on evaluates the same parameters again.
 
   Raises:
     InputError: a line of the ledger is no row of it.
@@ -181,29 +158,27 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
   trained: set[tuple[str, int]] = set()
   for number, line in enumerate(path.read_bytes().splitlines(), 1):
     try:
-      row = json.loads(line.decode())
-      if row["data"] == data and set(split.split("+")) & set(row["split"].split("+")):
-        seeds = {operator.index(seed) for seed in row["seeds"]}
-        if row["mode"] not in MODES:
-          raise ValueError(f"mode {row['mode']!r:.20}")
-        if row["mode"] == "train":
-          seeds = {seed for seed in seeds if (row["split"], seed) not in trained}
-          trained |= {(row["split"], seed) for seed in seeds}
-        count.update(seeds)
+      row = json.loads(line)
+      seeds = {operator.index(seed) for seed in row["seeds"]}
+      mode, parts = MODES.index(row["mode"]), set(row["split"].split("+"))
+      data_of_row = row["data"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
       raise InputError(
-        f"{path}:{number}: no row of the ledger of evaluations ({error!r:.100}); it was changed by "
-        "hand, or damaged: delete the line"
+        f"{path}:{number}: no row of the ledger of evaluations ({error!r:.100}): delete the line"
       ) from None
+    if data_of_row == data and parts & set(split.split("+")):
+      for seed in seeds:
+        again = mode == 0 and (row["split"], seed) in trained
+        count[seed] += not again
+        if mode == 0:
+          trained.add((row["split"], seed))
   return max(count.values(), default=0)
 
 
 def versions() -> dict[str, str]:
   """Return the versions of as2jax, Python and the packages that numbers depend on."""
-  by_package = {"as2jax": __version__, "python": platform.python_version()}
-  for package in PACKAGES:
-    by_package[package] = importlib.metadata.version(package)
-  return by_package
+  own = {"as2jax": __version__, "python": platform.python_version()}
+  return own | {package: importlib.metadata.version(package) for package in PACKAGES}
 
 
 def data_record(dataset: Dataset, section: Any) -> dict:
@@ -271,15 +246,14 @@ def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
   The half-width is that of the questions' means over seeds, as in a comparison.
   """
   summary = {}
-  for name in outcomes[0].metrics:
-    entries = [outcome.metrics[name] for outcome in outcomes]
-    mean, sd = mean_sd(np.asarray([entry["value"] for entry in entries]))
+  for name, first in outcomes[0].metrics.items():
+    mean, sd = mean_sd(np.asarray([outcome.metrics[name]["value"] for outcome in outcomes]))
     values = [outcome.values[name] for outcome in outcomes if name in outcome.values]
     summary[name] = {
       "mean": mean,
-      "sd": None if sd is None or math.isnan(sd) else sd,
-      "seeds": len(entries),
-      "questions": entries[0]["questions"],
+      "sd": sd,
+      "seeds": len(outcomes),
+      "questions": first["questions"],
       "half_width": half_width(np.stack(values)) if values else None,
     }
   return summary
@@ -297,9 +271,7 @@ def write(
   """Write `results.json` into a finished run's folder and return its content."""
   task, seeds = config.evaluation.task, []
   for outcome in outcomes:
-    entry = dataclasses.asdict(dataclasses.replace(outcome, values={}))
-    del entry["values"]
-    seeds.append(entry)
+    seeds.append({k: v for k, v in vars(outcome).items() if k != "values"})
   selection = holdout.selection_split(config.data)
   content = {
     "metrics": over_seeds(outcomes),
@@ -369,10 +341,11 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
     if entry["sd"]:
       line += f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)"
     counted = "1 question" if entry["questions"] == 1 else f"{entry['questions']} questions"
-    if entry["half_width"] is None:
-      lines.append(f"{line}   ({counted})")
+    if entry["half_width"] is not None:
+      line += f"   ± {entry['half_width']:.4f} (95 %, {counted})"
     else:
-      lines.append(f"{line}   ± {entry['half_width']:.4f} (95 %, {counted})")
+      line += f"   ({counted})"
+    lines.append(line)
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   if len(content["seeds"]) == 1 and not content.get("deterministic"):
     seed = content["seeds"][0]["seed"]
@@ -388,61 +361,24 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
 
 
 def summary(content: dict[str, Any], folder: str) -> str:
-  """Return the end of a run in ten lines: figures, best epochs, files, what to type next.
+  """Return the end of a run: the figures that select, best epochs, what to type next.
 
   Args:
-    content: of `results.json`.
-    folder: of the run, as it is typed.
+    content: of `results.json`; folder: of the run, as it is typed.
 
   """
-  lines = _split_lines(content)
-  seeds, epochs, trained = [], [], False
+  main = f"-{QUESTION_FILTERS[content['task']]}/"
+  metrics = {name: entry for name, entry in content["metrics"].items() if main in name}
+  lines = [table({**content, "metrics": metrics}, folder)]
   for outcome in content["seeds"]:
-    seeds.append(str(outcome["seed"]))
-    epochs.append(str(outcome["best_epoch"]))
-    trained = trained or outcome["steps"] > 0
-  if trained:
-    chosen = f"by {content['selected_on']}"
-    lines.append(f"best epoch {', '.join(epochs)} (seed {', '.join(seeds)}), {chosen}")
-  lines += [f"note: seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
+    if outcome["steps"] > 0:
+      epoch, seed = outcome["best_epoch"], outcome["seed"]
+      lines.append(f"best epoch {epoch} (seed {seed}), by {content['selected_on']}")
   splits, option = splits_of(content), ""
   if splits and "test" not in splits:  # the default of `compare`
     option = f" --split={splits[0]}"
-  files = [name for name in FILES if any(epath.Path(folder).glob(name))]
-  end = [
-    f"files: {folder}: {', '.join(files)}",
-    f"next:  as2jax rank {folder} FILE",
-    f"       as2jax compare OTHER_RUN {folder}{option}",
-  ]
+  lines.append(f"next:  as2jax rank {folder} FILE")
+  lines.append(f"       as2jax compare OTHER_RUN {folder}{option}")
   if content.get("parameters", {}).get("all"):
-    end.append(f"       as2jax export {folder} FOLDER")
-  return "\n".join(lines[: LINES - len(end)] + end)
-
-
-def _split_lines(content: dict[str, Any]) -> list[str]:
-  """Return the figures of each reported split, and its counts of questions and candidates."""
-  question_filter, lines = QUESTION_FILTERS[content["task"]], []
-  for where in dict.fromkeys(name.partition("[")[2].rstrip("]") for name in content["metrics"]):
-    data, _, split = where.rpartition("/")
-    if not data.endswith(f"-{question_filter}"):
-      continue
-    figures = []
-    for metric in SUMMARY[content["task"]]:
-      entry = content["metrics"].get(f"{metric}[{where}]")
-      if not entry:
-        continue
-      figure = f"{metric.upper()} {entry['mean']:.4f}"
-      if entry["half_width"] is not None:
-        figure += f" ± {entry['half_width']:.4f}"
-      if entry["sd"]:
-        figure += f", s.d. {entry['sd']:.4f} of {entry['seeds']} seeds"
-      figures.append(figure)
-    lines.append(f"{split} ({data}): {'  '.join(figures)}")
-    record = content["data"]["splits"].get(split, {})
-    counts = record.get("question_filters", {}).get(question_filter, {})
-    if "positives" in counts:
-      lines.append(
-        f"  {counts['questions']} questions, {counts['pairs']} candidates, "
-        f"{counts['positives']} of them right"
-      )
-  return lines
+    lines.append(f"       as2jax export {folder} FOLDER")
+  return "\n".join(lines)

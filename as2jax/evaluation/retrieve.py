@@ -6,7 +6,7 @@ retrieved, and rankers without parameters score the whole pool.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -30,13 +30,12 @@ from as2jax.runtime.files import digest_of_arrays
 
 @dataclasses.dataclass(frozen=True)
 class Ranked:
-  """The ranking of a pool by one score.
+  """Hold the ranking of a pool by one score.
 
   Attributes:
     values: {question_filter: {metric: [queries]}} for `QUESTION_FILTERS`.
     extremes: likewise (worst, best), by the order of tied passages.
-    entries: positions in the pool of each query's best passages, best first.
-    scores: their float32 scores.
+    entries, scores: positions in the pool of each query's best passages, best first; float32.
     notes: what a reader must know.
     spread: of `retrieval_metrics.spread`, {} where there are no vectors.
 
@@ -59,8 +58,7 @@ def numbers(texts: Iterable[str]) -> np.ndarray:
 def distinct(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Return the position of the first of each distinct row, and the number of each row's: [m], [n].
 
-  Rows that are equal bit by bit are searched once, so that their scores are equal, too, whatever a
-  device makes of a row's place in a block.
+  Rows that are equal bit by bit are searched once, so that their scores are equal on any device.
   """
   number: dict[bytes, int] = {}
   rows = np.ascontiguousarray(vectors + np.float32(0))  # −0 becomes 0
@@ -232,34 +230,20 @@ class SearchPool:
         f"model.score = {first!r}: a pool can be searched by {', '.join(known)}; set "
         "--config.model.score"
       )
-    others = [name for name in model.score_names if name in known and name != first]
-    self.scores = (first, *others)
-
-  def texts(self, split: str) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
-    """Return `texts_of` the pool of a split."""
-    if split not in self._texts:
-      self._texts[split] = texts_of(self.data.pools[split])
-    return self._texts[split]
-
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """Return the queries: they are encoded first."""
-    return self.texts(split)[0]
-
-  def vectors(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Encode queries `[seed, q, d]` and passages `[seed, n, d]`, float32."""
-    queries, passages = self.texts(split)
-    of_queries, _ = self.predictor.embed(variables, queries)
-    of_passages, _ = self.predictor.embed(variables, passages)
-    asked = numbers(query.text for query in queries)
-    (anchor,) = passages
-    held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
-    return of_queries[:, asked], of_passages[:, held]
+    self.scores = [first, *(n for n in model.score_names if n in known and n != first)]
 
   def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
     """Return for each seed of the variables {score: the ranking of the pool}."""
     pool, ties = self.data.pools[split], self.config.evaluation.ties
+    if split not in self._texts:
+      self._texts[split] = texts_of(pool)
+    texts, (anchor,) = self._texts[split]
+    of_queries, _ = self.predictor.embed(variables, texts)
+    of_passages, _ = self.predictor.embed(variables, (anchor,))
+    asked = numbers(query.text for query in texts)
+    held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
     by_seed = []
-    for queries, passages in zip(*self.vectors(variables, split), strict=True):
+    for queries, passages in zip(of_queries[:, asked], of_passages[:, held], strict=True):
       rankings = {}
       for name in self.scores if every_score else self.scores[:1]:
         rankings[name] = by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
@@ -273,11 +257,6 @@ class ScorePool:
   def __init__(self, config: Any, data: Retrieval, ranker: Any):
     self.config, self.data, self.ranker = config, data, ranker
 
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """Return none: nothing is predicted in batches."""
-    del split
-    return ()
-
   def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
     """Return {score: the ranking of the pool}, as of one seed."""
     del variables, every_score
@@ -287,19 +266,12 @@ class ScorePool:
     return [{self.ranker.model.ranking_score: ranked}]
 
 
-@dataclasses.dataclass(frozen=True)
-class Retrieved:
-  """The best passages of each query by another run.
+class Retrieved(NamedTuple):
+  """Hold the best passages of each query by another run."""
 
-  Attributes:
-    entries: their positions in the pool, best first.
-    questions: the queries with them as candidates.
-    reciprocal_ranks: {question_filter: [queries]}, of the first right passage over the whole pool.
-
-  """
-
-  entries: tuple[np.ndarray, ...]
-  questions: tuple[Question, ...]
+  entries: Sequence[np.ndarray]  # their positions in the pool, best first
+  questions: tuple[Question, ...]  # the queries with them as candidates
+  # {question_filter: [queries]}, of the first right passage over the whole pool
   reciprocal_ranks: dict[str, np.ndarray]
 
 
@@ -311,10 +283,6 @@ class RerankRetrieved:
     self._retrieved: dict[str, Retrieved] = {}
     for split in splits:  # what is wrong with the files is found before anything is trained
       self._of(split)
-
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """Return the queries with the retrieved passages as their candidates."""
-    return self._of(split).questions
 
   def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
     """Return for each seed of the variables {score: the ranking of what was retrieved}."""
@@ -346,32 +314,36 @@ def retrieved(
     InputError: no such files, another pool's ids, queries that are missing.
 
   """
-  folder = _folder(run, split)
+  if not run:
+    raise InputError(
+      "data.ranking is missing: this model compares each question with each candidate, so that over a "
+      "pool it re-ranks the best of another run: --config.data.ranking=runs/bm25"
+    )
+  folder = epath.Path(run) / "eval" / split
+  if not (folder / "run.trec").exists():
+    folder = epath.Path(run) / split
+  if not (folder / "run.trec").exists():
+    raise InputError(
+      f"data.ranking = {str(run)!r}: there is no eval/{split}/run.trec: name the --workdir of a finished "
+      f"run of one seed that was evaluated on {split} (evaluation.splits)"
+    )
   ranking, place = trec_files.read_run(folder / "run.trec"), pool.place()
   ids, table = trec_files.read_per_question(folder / "per_question.tsv")
   at = {id: i for i, id in enumerate(ids)}
   entries, rows = [], []
   for query in pool.queries:
-    if query.id not in ranking:
+    scores = ranking.get(query.id, {})
+    if query.id not in ranking or query.id not in at or scores.keys() - place.keys():
       raise InputError(
-        f"{folder / 'run.trec'}: query {query.id!r} is missing: the run was made "
-        f"for another data set or another split than {split}"
+        f"{folder}: query {query.id!r} is missing in run.trec or per_question.tsv, or has passages that "
+        f"are not in the pool: the run was made for another data set or another split than {split}"
       )
-    listed = sorted(((score, id) for id, score in ranking[query.id].items()), reverse=True)[:depth]
-    for _, id in listed:
-      if id not in place:
-        raise InputError(
-          f"{folder / 'run.trec'}: query {query.id!r}: passage {id!r} is not "
-          "in the pool: the run was made for another data set"
-        )
+    listed = sorted(((score, id) for id, score in scores.items()), reverse=True)[:depth]
     entries.append(np.asarray([place[id] for _, id in listed], np.int64))
-    rows.append(at.get(query.id, -1))
-  if -1 in rows or ANY + "mrr" not in table:
-    lacking = f"the column {ANY}mrr"
-    if -1 in rows:
-      lacking = f"query {pool.queries[rows.index(-1)].id!r}"
+    rows.append(at[query.id])
+  if ANY + "mrr" not in table:
     raise InputError(
-      f"{folder / 'per_question.tsv'} lacks {lacking}: evaluate that run over this pool "
+      f"{folder / 'per_question.tsv'} lacks the column {ANY}mrr: evaluate that run over this pool "
       "(evaluation.task=retrieve)"
     )
   ranks = {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]}
@@ -385,32 +357,12 @@ def digest(run: epath.PathLike, pool: Pool, split: str) -> str:
   return digest_of_arrays(arrays | found.reciprocal_ranks)
 
 
-def _folder(run: epath.PathLike, split: str) -> epath.Path:
-  if not run:
-    raise InputError(
-      "data.ranking is missing: this model compares each question with each "
-      "candidate, so that over a pool it re-ranks the best of another run: "
-      "--config.data.ranking=runs/bm25"
-    )
-  places = [epath.Path(run) / "eval" / split, epath.Path(run) / split]
-  for place in places:
-    if (place / "run.trec").exists():
-      return place
-  raise InputError(
-    f"data.ranking = {str(run)!r}: there is no {places[0] / 'run.trec'}: name the "
-    f"--workdir of a finished run of one seed that was evaluated on {split} "
-    "(evaluation.splits)"
-  )
-
-
 def reranked(scores: list[np.ndarray], first_stage: Retrieved, pool: Pool, *, ties: str) -> Ranked:
   """Rank the retrieved passages by new scores, one array a query.
 
   A query whose right passages were all retrieved below the depth keeps its reciprocal rank: what is
   re-ranked stays above them.
   """
-  for query, values in zip(pool.queries, scores, strict=True):
-    metrics.require_float32(values, query.id)
   counts, notes = np.zeros((len(QUESTION_FILTERS), len(scores), 3), np.int64), []
   for t, name in enumerate(QUESTION_FILTERS):
     for q, right in enumerate(right_entries(pool, name)):
@@ -422,7 +374,8 @@ def reranked(scores: list[np.ndarray], first_stage: Retrieved, pool: Pool, *, ti
       f"{name}: {inside} of {len(scores)} queries have a right passage among what is re-ranked"
     )
   entries, ordered = [], []
-  for places, values in zip(first_stage.entries, scores, strict=True):
+  for query, places, values in zip(pool.queries, first_stage.entries, scores, strict=True):
+    metrics.require_float32(values, query.id)
     order = np.argsort(-values, kind="stable")
     entries.append(places[order])
     ordered.append(values[order])

@@ -76,11 +76,10 @@ class RunScores:
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-  """Hold a system's tables, one a seed, with the `results.json` of a run ({} of tables alone)."""
+  """Hold a system's tables by file, one a seed, with the results of a run ({} of tables alone)."""
 
   name: str
-  files: Sequence[str]
-  tables: Sequence[Table]
+  tables: dict[str, Table]
   content: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -108,35 +107,27 @@ def load(
       than the first system's; a question filter that leaves no question.
 
   """
-  for name in sorted(set(deterministic) - set(names))[:1]:
-    raise InputError(f"{name} is said to be deterministic, but is none of {', '.join(names)}")
-  runs: dict[str, _Source] = {}
-  judge: _Source | None = None
-  for name in names:
-    if epath.Path(name).is_dir():
-      runs[name] = _run(name, split)
-      judge = judge or runs[name]
-      _require_same_data(judge, runs[name], split)
+  runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
+  judge = next(iter(runs.values()), None)
+  for run in runs.values():
+    _require_same_data(judge, run, split)
   sources = [runs[name] if name in runs else _files(name, judge, split) for name in names]
   rule, data = _rule(question_filter, judge, split)
-  first = _counts(*sources[0].tables[0], rule)
-  if not first:
-    raise InputError(
-      f"{sources[0].name}: no question is counted ({rule}): take another question filter"
-    )
-  loaded = []
+  fingerprint = _fingerprint(judge.content, split) if judge else ""
+  loaded, first = [], None
   for source in sources:
+    first, values = _values(source, rule, first)
     content = source.content
     one = RunScores(
       source.name,
       data,
-      tuple(sorted(first)),
-      _values(source, rule, first),
+      tuple(question for question, *_ in first),
+      values,
       source.name in deterministic or bool(content.get("deterministic")),
       content.get("note", ""),
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
-      _fingerprint(judge.content, split) if judge else "",
+      fingerprint,
     )
     loaded.append(one)
   return loaded
@@ -144,31 +135,27 @@ def load(
 
 def _rule(question_filter: str | None, judge: _Source | None, split: str) -> tuple[str, str]:
   """Return the rule of `metrics.RULES` or of a pool, and how results name it."""
-  usual = KEYS[judge.content["task"]][1] if judge else "answerable"
-  name = question_filter or usual
-  if judge is None and name in ("clean", "official"):
-    raise InputError(
-      "a table of per-question scores does not say which questions of its dataset "
-      f"are {name}: use one of {', '.join(metrics.RULES)}"
-    )
-  known = POOL if usual == "gold" else ("clean", "official", *metrics.RULES)
-  if name not in known:
-    raise InputError(f"{name!r} is no question filter of these: use one of {', '.join(known)}")
   if judge is None:
+    name = question_filter or "answerable"
+    if name not in metrics.RULES:
+      raise InputError(
+        f"a table of per-question scores does not say which questions of its dataset are {name}: use one "
+        f"of {', '.join(metrics.RULES)}"
+      )
     return name, name
-  data = judge.content["data"]
-  rule = data[name] if name in ("clean", "official") else name
-  if not rule:
-    raise InputError(f"{data['name']} has no official question filter: use clean or all")
+  data, usual = judge.content["data"], KEYS[judge.content["task"]][1]
+  known = POOL if usual == "gold" else ("clean", "official", *metrics.RULES)
+  name = question_filter or usual
+  rule = data.get(name, "") if name in ("clean", "official") else name
   if name == "often":
     titles = " ".join(judge.content["metrics"])
     found = re.search(rf"mrr\[[^\]]*-(often\d+)/{re.escape(split)}\]", titles)
-    if not found:
-      raise InputError(
-        f"{judge.name}: no answer of {split} is asked for so often that the question filter "
-        "`often` has a question (evaluation.min_questions_per_answer)"
-      )
-    name = rule = found.group(1)
+    name = rule = found.group(1) if found else ""
+  if (question_filter or usual) not in known or not rule:
+    raise InputError(
+      f"{question_filter!r} is no question filter of {data['name']}, {split}: use one of "
+      f"{', '.join(known)}, of which it may have no official one, or no answer that is asked for often"
+    )
   return rule, f"{data['name']}-{name}/{split}"
 
 
@@ -183,27 +170,18 @@ def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
 
 def _files(name: str, judge: _Source | None, split: str) -> _Source:
   """Return the tables of a system's files: as they are, or of run files by a run's judgements."""
-  files = [name] if epath.Path(name).exists() else name.split(",")
-  tables = []
-  for file in files:
-    path = epath.Path(file)
-    if files.count(file) > 1:
-      raise InputError(f"{name}: {file} is given twice: give each seed's file once")
-    if not path.exists():
+  tables: dict[str, Table] = {}
+  for file in [name] if epath.Path(name).exists() else name.split(","):
+    if not epath.Path(file).exists() or epath.Path(file).is_dir() or file in tables:
       raise InputError(
-        f"{file}: there is no such file or folder: give folders of finished runs, "
-        "tables of per-question scores, or TREC run files"
-      )
-    if path.is_dir():
-      raise InputError(
-        f"{name}: {file} is a folder, which holds all seeds of its run: give each "
-        "run as an argument of its own"
+        f"{name}: {file} is no file, or is given twice: give folders of finished runs, each as an "
+        "argument of its own, or tables and TREC run files, those of a system's seeds joined by commas"
       )
     if is_run_file(file):
-      tables.append(_measured(file, judge, split))
+      tables[file] = _measured(file, judge, split)
     else:
-      tables.append(trec_files.read_per_question(file))
-  return _Source(name, files, tables)
+      tables[file] = trec_files.read_per_question(file)
+  return _Source(name, tables)
 
 
 def is_run_file(path: epath.PathLike) -> bool:
@@ -219,15 +197,14 @@ def _measured(file: str, judge: _Source | None, split: str) -> Table:
       f"{file} is a run file, which does not say what is right: compare it with the folder of a "
       "run on the same data"
     )
-  folder, ties = epath.Path(judge.files[0]).parent, judge.content["ties"]
-  for name in ("run.trec", "qrels.trec"):
-    if not (folder / name).exists():
-      raise InputError(f"{file} is a run file, which is measured by {folder / name}: it is missing")
+  judged, (table_ids, table) = next(iter(judge.tables.items()))
+  folder, ties = epath.Path(judged).parent, judge.content["ties"]
+  if not (folder / "run.trec").exists() or not (folder / "qrels.trec").exists():
+    raise InputError(f"{file} is measured by run.trec and qrels.trec of {folder}: one is missing")
   qrels, run = trec_files.read_qrels(folder / "qrels.trec"), trec_files.read_run(file)
   if judge.content["task"] == "retrieve":
-    ids, table = judge.tables[0]
     right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
-    asked = dict(zip(ids, table["asked"].tolist(), strict=True))
+    asked = dict(zip(table_ids, table["asked"].tolist(), strict=True))
     return of_pool(file, run, right, asked, int(table["candidates"][0]), ties)
   questions, labels, ids = [], [], []
   for name, ranked in trec_files.read_run(folder / "run.trec").items():
@@ -237,9 +214,8 @@ def _measured(file: str, judge: _Source | None, split: str) -> Table:
     labels.append(np.asarray([candidate.label for candidate in candidates]))
     ids.append(list(ranked))
   names = [question.id for question in questions]
-  values = metrics.per_question(
-    scores_of(file, questions, run), labels, ids, ties=ties, names=names
-  )
+  scores = scores_of(file, questions, run)
+  values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   sizes = np.asarray([float(len(of_question)) for of_question in labels])
   positives = np.asarray([float(np.sum(of_question == 1)) for of_question in labels])
   return names, {"candidates": sizes, "positives": positives, **values}
@@ -254,16 +230,15 @@ def scores_of(path: epath.PathLike, questions: Sequence[Question], run: Run) -> 
   """
   found = []
   for question in questions:
-    if question.candidates and question.id not in run:
+    ids = [candidate.id for candidate in question.candidates]
+    if ids and question.id not in run:
       raise InputError(f"{path}: question {question.id!r} is missing: it ranks other questions")
     ranked = run.get(question.id, {})
-    ids = [candidate.id for candidate in question.candidates]
-    for what, others in (("lacks", set(ids) - set(ranked)), ("ranks", set(ranked) - set(ids))):
-      for id in sorted(others)[:1]:
-        raise InputError(
-          f"{path}: question {question.id!r}: it {what} the candidate {id!r}: a run file must "
-          "rank the question's candidates, all of them and no others"
-        )
+    for id in sorted(set(ids) ^ set(ranked))[:1]:
+      raise InputError(
+        f"{path}: question {question.id!r}: it {'ranks' if id in ranked else 'lacks'} the candidate "
+        f"{id!r}: a run file must rank the question's candidates, all of them and no others"
+      )
     found.append(_float32([ranked[id] for id in ids]))
   return found
 
@@ -289,12 +264,10 @@ def of_pool(
   """
   names = list(right["gold"])
   for name in names:
-    if name not in run:
-      raise InputError(f"{path}: question {name!r} is missing: it ranks other questions")
-    if len(run[name]) > size:
+    if name not in run or len(run[name]) > size:
       raise InputError(
-        f"{path}: question {name!r} has {len(run[name])} passages, but the pool has {size}: it ranks "
-        "another pool"
+        f"{path}: question {name!r} is missing, or has more passages than the pool ({size}): it ranks "
+        "other questions or another pool"
       )
   columns = {
     "candidates": np.full(len(names), float(size)),
@@ -338,44 +311,40 @@ def _run(name: str, split: str) -> _Source:
   trained = contents.get("results.json")  # an evaluation does not say how the run was trained
   if not trained:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
-  evaluated: dict[str, None] = {}
-  metric = ""
+  evaluated: list[str] = []
   for content in contents.values():
     metric, question_filter = KEYS[content["task"]]
-    for key in content["metrics"]:
-      if key.startswith(f"{metric}[") and f"-{question_filter}/" in key:
-        evaluated[key.rpartition("/")[2].rstrip("]")] = None
+    evaluated += results.splits_of(content)
     title = f"{metric}[{content['data']['name']}-{question_filter}/{split}]"
     if title not in content["metrics"]:
       continue
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    folders = [results.folder(name, split, seed, seeds) for seed in seeds]
-    files = [str(folder / "per_question.tsv") for folder in folders]
-    tables = [trec_files.read_per_question(file) for file in files]
+    tables = {}
+    for seed in seeds:
+      file = str(results.folder(name, split, seed, seeds) / "per_question.tsv")
+      tables[file] = trec_files.read_per_question(file)
     if _agree(content, tables, title):
       begun = trained.get("warm_start", {}).get("seeds", ())
-      content = {
-        **content,
-        "deterministic": trained.get("deterministic", False),
-        "note": results.best_before_training(trained),
-        "origins": tuple(one["sha256"] for one in begun),
-      }
-      return _Source(name, files, tables, content)
+      content["deterministic"] = trained.get("deterministic", False)
+      content["note"] = results.best_before_training(trained)
+      content["origins"] = tuple(one["sha256"] for one in begun)
+      return _Source(name, tables, content)
   if split not in evaluated:
-    raise InputError(f"{name} was not evaluated on {split}, only on {', '.join(evaluated)}")
+    raise InputError(
+      f"{name} was not evaluated on {split}, only on {', '.join(dict.fromkeys(evaluated))}"
+    )
   raise InputError(
-    f"{name}: its tables under eval/{split} do not give the {metric.upper()} of its "
-    "results.json: they were changed, or are those of another evaluation; evaluate "
-    "it again"
+    f"{name}: its tables under eval/{split} do not give the figures of its results.json: they were "
+    "changed, or are those of another evaluation; evaluate it again"
   )
 
 
-def _agree(content: dict[str, Any], tables: Sequence[Table], title: str) -> bool:
+def _agree(content: dict[str, Any], tables: Mapping[str, Table], title: str) -> bool:
   """Whether the tables give the figures that the results state."""
   metric, rule = KEYS[content["task"]]
   if rule == "clean":
     rule = content["data"]["clean"]
-  for outcome, (_, table) in zip(content["seeds"], tables, strict=True):
+  for outcome, (_, table) in zip(content["seeds"], tables.values(), strict=True):
     counted = _counted(table, rule)
     if metric not in table or not counted.any():
       return False
@@ -389,58 +358,49 @@ def _fingerprint(content: dict[str, Any], split: str) -> str:
 
 
 def _require_same_data(first: _Source, other: _Source, split: str) -> None:
-  a, b = first.content, other.content
-  prints = _fingerprint(a, split), _fingerprint(b, split)
-  if prints[0] != prints[1]:
-    raise InputError(
-      f"{other.name} was evaluated on other data than {first.name}: {split} of "
-      f"{b['data']['name']} ({prints[1][:8]}), not of {a['data']['name']} ({prints[0][:8]}); compare "
-      "runs of one dataset and split, or groups of runs with `vs` between them"
-    )
-  for key, advice in (
-    ("task", "compare runs of one kind"),
-    ("ties", "evaluate one of them again (--config.mode=evaluate)"),
+  for what, a, b in (
+    (f"data ({split})", _fingerprint(first.content, split), _fingerprint(other.content, split)),
+    ("evaluation.task", first.content["task"], other.content["task"]),
+    ("evaluation.ties", first.content["ties"], other.content["ties"]),
   ):
-    if a[key] != b[key]:
+    if a != b:
       raise InputError(
-        f"{other.name} was evaluated with evaluation.{key}={b[key]}, {first.name} with {a[key]}: "
-        f"{advice}"
+        f"{other.name} was evaluated with other {what} than {first.name}: {b:.10}, not {a:.10}; compare "
+        "runs of one dataset, split, task and policy for ties, or groups of runs with `vs` between them"
       )
 
 
-def _counts(
-  ids: Sequence[str], table: dict[str, np.ndarray], rule: str
-) -> dict[str, tuple[float, float]]:
-  """Return numbers of candidates and positives of the questions that the rule counts."""
-  counts = {}
-  for row in np.flatnonzero(_counted(table, rule)).tolist():
-    counts[ids[row]] = float(table["candidates"][row]), float(table["positives"][row])
-  return counts
-
-
 def _values(
-  source: _Source, rule: str, first: dict[str, tuple[float, float]]
-) -> dict[str, np.ndarray]:
-  """Return {metric: [seeds, questions]} of a system on the questions of the first one."""
-  by_seed = []
-  for file, (ids, table) in zip(source.files, source.tables, strict=True):
-    counts = _counts(ids, table, rule)
-    for name in sorted(counts.keys() ^ first.keys())[:1]:
-      raise InputError(f"{file}: question {name!r} is not in both tables: compare the same split")
-    for name, (candidates, positives) in counts.items():
-      if (candidates, positives) != first[name]:
-        raise InputError(
-          f"{file}: question {name!r} has {candidates:.0f} candidates, "
-          f"{positives:.0f} of them positive, but {first[name][0]:.0f} and "
-          f"{first[name][1]:.0f} in the first table: compare systems on the same data"
-        )
-    places = {name: row for row, name in enumerate(ids)}
-    rows = [places[name] for name in sorted(first)]
+  source: _Source, rule: str, first: list[tuple[str, float, float]] | None
+) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray]]:
+  """Return the questions counted, with their numbers, and {metric: [seeds, questions]} of a system.
+
+  Args:
+    first: the questions of the first system, which must be the same; None of itself.
+
+  """
+  by_seed: list[dict[str, np.ndarray]] = []
+  for file, (ids, table) in source.tables.items():
+    rows = sorted(np.flatnonzero(_counted(table, rule)).tolist(), key=ids.__getitem__)
+    if not rows:
+      raise InputError(f"{source.name}: no question is counted ({rule}): take another filter")
+    names = [ids[row] for row in rows]
+    numbers = table["candidates"][rows].tolist(), table["positives"][rows].tolist()
+    counted = list(zip(names, *numbers, strict=True))
+    first = first or counted
+    for question, *_ in sorted(set(counted) ^ set(first))[:1]:
+      raise InputError(
+        f"{file}: question {question!r} is not in both tables, or has other numbers of candidates or "
+        "positives in the first: compare systems on the same data and split"
+      )
     columns = {}
     for metric, values in table.items():
-      over_any = metric.startswith(ANY)
-      if metric not in COUNTS and (rule == "any") == over_any:
+      if metric not in COUNTS and (rule == "any") == metric.startswith(ANY):
         columns[metric.removeprefix(ANY)] = values[rows]
     by_seed.append(columns)
-  shared = [metric for metric in by_seed[0] if all(metric in columns for columns in by_seed)]
-  return {metric: np.stack([columns[metric] for columns in by_seed]) for metric in shared}
+  assert first is not None, "a system has a table"
+  values = {}
+  for metric in by_seed[0]:
+    if all(metric in columns for columns in by_seed):
+      values[metric] = np.stack([columns[metric] for columns in by_seed])
+  return first, values

@@ -1,20 +1,13 @@
 """Test whether one system is better than another: paired tests over questions, half-widths.
 
-Values are one metric's per-question scores, [questions] or [seeds, questions]. Two questions are
-told apart. *Are these models better?* The trained parameters are fixed, seeds are averaged per
-question, and the question is the unit (`paired_t_test`, `randomization_test`). *Is this method
-better?* Training again with other seeds would give other models, so seeds and questions are both
-random (`methods_test`).
-
-  as2jax compare runs/base runs/x runs/y
-  as2jax compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa
-
-compare each system with the first on one dataset, or on several and on their average.
+Values are one metric's per-question scores, [questions] or [seeds, questions]. *Are these models
+better?* The trained parameters are fixed, seeds are averaged per question, the question is the unit
+(`paired_t_test`, `randomization_test`). *Is this method better?* Other seeds would give other
+models, so seeds and questions are both random (`methods_test`).
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,42 +22,32 @@ _BLOCK = 1 << 22  # signs drawn at a time
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Hold the test of two systems on the same questions.
-
-  Attributes:
-    difference: mean of a - b over questions, in units of the metric.
-    half_width: 95 % half-width of that mean.
-    p: two-sided p-value.
-    questions: how many.
-
-  """
+  """Hold the test of two systems on the same questions, `difference` a - b in units of the metric."""
 
   difference: float
-  half_width: float
-  p: float
+  half_width: float  # 95 %
+  p: float  # two-sided
   questions: int
 
 
 @dataclasses.dataclass(frozen=True)
 class MethodsComparison:
-  """Hold the test of two methods, each trained with some seeds, on the same questions.
+  """Hold the test of two methods on the same questions; None where it cannot be told.
 
   Attributes:
     difference: mean of a - b over seeds and questions, in units of the metric.
-    half_width: 95 % half-width of that mean over seeds and questions; None where it cannot be told.
-    p: two-sided p-value; None where it cannot be told.
-    freedom: Satterthwaite's degrees of freedom; None likewise.
-    detectable: the smallest difference that this comparison would find (p < .05) in 80 % of cases;
-      None likewise.
+    half_width, p: 95 % half-width of that mean over seeds and questions; two-sided p-value.
+    freedom: Satterthwaite's degrees of freedom.
+    detectable: the smallest difference that this comparison would find (p < .05) in 80 % of cases.
     why: why it cannot be told, "" where it can.
 
   """
 
   difference: float
-  half_width: float | None
-  p: float | None
-  freedom: float | None
-  detectable: float | None
+  half_width: float | None = None
+  p: float | None = None
+  freedom: float | None = None
+  detectable: float | None = None
   why: str = ""
 
 
@@ -94,62 +77,41 @@ def methods_test(
 
   """
   difference = _differences(a, b)
-  both = [_seed_parts(x, known) for x, known in zip((a, b), fixed, strict=True)]
-  parts = [part for part in both if part is not None]
   mean, count = float(difference.mean()), len(difference)
-  if len(parts) < len(both):
-    return MethodsComparison(mean, None, None, None, None, ONE_SEED)
-  residual_freedom = sum(part.residual_freedom for part in parts)
-  residual = sum(part.residual for part in parts) / max(residual_freedom, 1)
-  inverse = sum(1 / part.seeds for part in parts if part.seeds > 1)
   questions = float(difference.var(ddof=1)) / count
-  terms = [(part.variance / part.seeds, part.seeds - 1) for part in parts if part.seeds > 1]
-  terms += [(questions, count - 1), (-residual * inverse / count, residual_freedom)]
+  terms = []  # of the variance, with their degrees of freedom
+  residual, residual_freedom, inverse = 0, 0, 0
+  for values, known in zip((a, b), fixed, strict=True):
+    if known:
+      continue
+    values = np.atleast_2d(np.asarray(values, np.float64))
+    seeds = len(values)
+    if seeds == 1:
+      return MethodsComparison(mean, why=ONE_SEED)
+    of_seed = values.mean(1)
+    rest = values - values.mean(0) - of_seed[:, None] + values.mean()
+    terms.append((float(of_seed.var(ddof=1)) / seeds, seeds - 1))
+    residual += float(np.square(rest).sum())
+    residual_freedom += (seeds - 1) * (count - 1)
+    inverse += 1 / seeds
+  terms.append((questions, count - 1))
+  terms.append((-(residual / max(residual_freedom, 1)) * inverse / count, residual_freedom))
   variance = sum(term for term, _ in terms)
   freedom = float(count - 1)
   if variance > questions:
     fewest = min(f for t, f in terms if t > 0)
     freedom = min(max(variance**2 / sum(t * t / f for t, f in terms if f), fewest), freedom)
-  else:
-    variance = questions
-  error, largest = float(np.sqrt(variance)), float(np.abs(difference).max())
-  return _methods_comparison(mean, error, freedom, largest)
-
-
-class _SeedParts(NamedTuple):
-  """Hold what the seeds of one method add: see `methods_test`."""
-
-  seeds: int
-  variance: float
-  residual: float  # sum of squares
-  residual_freedom: int
-
-
-def _seed_parts(values: np.ndarray, fixed: bool) -> _SeedParts | None:
-  """Return None for one seed of a method that has randomness."""
-  values = np.asarray(values, np.float64)
-  if fixed:
-    return _SeedParts(1, 0.0, 0.0, 0)
-  if values.ndim == 1 or len(values) == 1:
-    return None
-  seeds, questions = values.shape
-  of_seed = values.mean(1)
-  rest = values - values.mean(0) - of_seed[:, None] + values.mean()
-  return _SeedParts(
-    seeds, float(of_seed.var(ddof=1)), float(np.square(rest).sum()), (seeds - 1) * (questions - 1)
-  )
+  error = float(np.sqrt(max(variance, questions)))
+  return _methods_comparison(mean, error, freedom, float(np.abs(difference).max()))
 
 
 def question_means(values: np.ndarray) -> np.ndarray:
   """Return [questions] float64: the mean over seeds of [seeds, questions] (or [questions])."""
   values = np.asarray(values, np.float64)
-  if values.ndim not in (1, 2) or not values.size:
+  if values.ndim not in (1, 2) or not values.size or not np.isfinite(values).all():
     raise InputError(
-      f"per-question values of shape {values.shape}: give [questions] or [seeds, "
-      "questions], not empty"
+      f"per-question values of shape {values.shape}: give finite [questions] or [seeds, questions]"
     )
-  if not np.isfinite(values).all():
-    raise InputError("a per-question value is not finite: it cannot be tested")
   return values if values.ndim == 1 else values.mean(0)
 
 
@@ -165,8 +127,6 @@ def half_width(values: np.ndarray) -> float | None:
 def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
   """Return mean and sample standard deviation of [seeds] values; the s.d. of one seed is None."""
   values = np.asarray(values, np.float64)
-  if values.ndim != 1 or not values.size:
-    raise InputError(f"values of shape {values.shape}: give one value a seed")
   return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None
 
 
@@ -191,8 +151,6 @@ def randomization_test(
   are not zero; otherwise estimated as (1 + hits) / (1 + samples), which is never 0.
   """
   difference = _differences(a, b)
-  if samples < 1:
-    raise InputError(f"samples={samples}: give at least 1")
   # Sorted magnitudes: p depends on neither the order of the questions nor that of the systems.
   moved = np.sort(np.abs(difference[difference != 0]))
   total = moved.sum()
@@ -216,27 +174,33 @@ def randomization_test(
   return _comparison(difference, (1 + count) / (1 + samples))
 
 
-def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison:
-  """Compare two systems' averages over datasets, each dataset weighing the same, two-sided.
+def macro_test(
+  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, samples: int = 100_000, seed: int = 0
+) -> tuple[Comparison, float]:
+  """Compare two systems' averages over datasets, each weighing the same; return p of signs beside.
 
   The difference is Σ_k mean_k(a - b) / K. Its error is that of questions drawn anew from the same
-  K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom.
+  K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom. The second
+  p is that of the randomization test, in which each question's weighted difference has either sign.
 
   Args:
     a, b: one array a dataset, [questions] or [seeds, questions].
 
   """
-  parts = _datasets(a, b)
+  parts = [_differences(x, y) for x, y in zip(a, b, strict=True)]
+  sizes = np.array([len(x) for x in parts])
   mean = float(np.mean([x.mean() for x in parts]))
   variances = np.array([x.var(ddof=1) / len(x) for x in parts])
   error = np.sqrt(variances.sum()) / len(parts)
   largest = max(np.abs(x).max() for x in parts)
   width, freedom = 0.0, 1.0
   if error > 1e-14 * largest:
-    freedoms = np.array([len(x) - 1 for x in parts])
-    freedom = variances.sum() ** 2 / (variances**2 / freedoms).sum()
+    freedom = variances.sum() ** 2 / (variances**2 / (sizes - 1)).sum()
     width = _quantile(freedom) * float(error)
-  return Comparison(mean, width, _two_sided(mean, error, freedom, largest), sum(map(len, parts)))
+  questions = int(sizes.sum())
+  weighted = np.concatenate([x * (questions / len(parts) / len(x)) for x in parts])
+  signs = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
+  return Comparison(mean, width, _two_sided(mean, error, freedom, largest), questions), signs.p
 
 
 def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
@@ -251,7 +215,7 @@ def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
   difference = float(np.mean([part.difference for part in parts]))
   for part in parts:
     if part.why:
-      return MethodsComparison(difference, None, None, None, None, part.why)
+      return MethodsComparison(difference, why=part.why)
   freedoms = np.array([part.freedom for part in parts])
   widths = np.array([part.half_width for part in parts])
   variances = (widths / np.array([_quantile(freedom) for freedom in freedoms])) ** 2
@@ -272,26 +236,6 @@ def _methods_comparison(mean, error, freedom, largest) -> MethodsComparison:
   return MethodsComparison(mean, wide * error, p, freedom, detectable)
 
 
-def macro_randomization_test(
-  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, samples: int = 100_000, seed: int = 0
-) -> Comparison:
-  """Test the same difference by randomization: each question's may have either sign.
-
-  The half-width is that of `macro_t_test`.
-  """
-  parts = _datasets(a, b)
-  questions = sum(map(len, parts))
-  weighted = np.concatenate([x * (questions / len(parts) / len(x)) for x in parts])
-  randomized = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
-  return dataclasses.replace(macro_t_test(a, b), p=randomized.p)
-
-
-def _datasets(a, b) -> list[np.ndarray]:
-  if len(a) != len(b) or not len(a):
-    raise InputError(f"{len(a)} datasets against {len(b)}: give both systems on each of them")
-  return [_differences(x, y) for x, y in zip(a, b, strict=True)]
-
-
 def holm(p_values: Sequence[float]) -> np.ndarray:
   """Return p-values adjusted for several comparisons (Holm 1979), in the order given."""
   p = np.asarray(p_values, np.float64)
@@ -304,10 +248,10 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def _differences(a, b) -> np.ndarray:
   """Return the difference of each question; 0 where only a table's digits tell one from the other."""
   a, b = question_means(a), question_means(b)
-  if a.shape != b.shape:
-    raise InputError(f"{len(a)} questions against {len(b)}: both systems must answer the same ones")
-  if len(a) < 2:
-    raise InputError("a paired test needs at least 2 questions, got 1")
+  if a.shape != b.shape or len(a) < 2:
+    raise InputError(
+      f"{len(a)} questions against {len(b)}: both systems must answer the same, at least 2 questions"
+    )
   equal = np.abs(a - b) <= ROUNDED * np.maximum(np.abs(a), np.abs(b))
   return np.where(equal, 0.0, a - b)
 

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from as2jax.runtime.errors import InputError
-
 FORMATS = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv", "html": ".html"}
 # What LaTeX would not print as it stands.
 LATEX = {
@@ -23,6 +21,7 @@ LATEX = {
   "‡": r"$^{\ddagger}$",
   **{character: f"\\{character}" for character in "&%$#_{}"},
 }
+STRONG = {"markdown": "**{}**", "latex": r"\textbf{{{}}}", "html": "<b>{}</b>"}
 
 
 def render(
@@ -48,39 +47,28 @@ def render(
     caption: of LaTeX and HTML.
     bold: (row, column) of cells in bold type, both from 0, the head not counted; not of text and CSV.
 
-  Raises:
-    InputError: another format.
-
   """
-  if form not in FORMATS:
-    raise InputError(f"{form!r} is no format of tables: use one of {', '.join(FORMATS)}")
-  head, cells = _cells(rows)
-  if form == "csv":
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *cells])
-    return text.getvalue().rstrip("\n")
-  texts = [["" if cell is None else str(cell) for cell in row] for row in cells]
-  if form == "text":
-    return _text([head, *texts], left)
-  mark = {"markdown": _markdown_text, "latex": latex_text, "html": escape}[form]
-  strong = {"markdown": "**{}**", "latex": r"\textbf{{{}}}", "html": "<b>{}</b>"}[form]
-  head = [mark(name) for name in head]
-  for i, row in enumerate(texts):
-    for j, cell in enumerate(row):
-      row[j] = mark(cell)
-      if (i, j) in bold:
-        row[j] = strong.format(row[j])
-  write = {"markdown": _markdown, "latex": _latex, "html": _html}[form]
-  return write(head, texts, left, mark(caption))
-
-
-def _cells(rows: Sequence[Any]) -> tuple[list[str], list[list[Any]]]:
-  """Return the head and the body's cells; of mappings, columns in the order of first sight."""
   if rows and isinstance(rows[0], Mapping):
-    names = dict.fromkeys(name for row in rows for name in row)
-    return list(names), [[row.get(name) for name in names] for row in rows]
-  head, *body = rows
-  return [str(name) for name in head], [list(row) for row in body]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    rows = [names, *([row.get(name) for name in names] for row in rows)]
+  if form == "csv":
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(rows)
+    return written.getvalue().rstrip("\n")
+  mark = {"text": str, "markdown": markdown_text, "latex": latex_text, "html": escape}[form]
+  cells = []
+  for i, row in enumerate(rows, -1):
+    cells.append(["" if cell is None else mark(str(cell)) for cell in row])
+    for j in range(len(row)):
+      if (i, j) in bold and form in STRONG:
+        cells[-1][j] = STRONG[form].format(cells[-1][j])
+  if form == "text":
+    return _text(cells, left)
+  if form == "markdown":
+    numbers = len(cells[0]) - left
+    cells.insert(1, ["---"] * left + ["---:"] * numbers)
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+  return {"latex": _latex, "html": _html}[form](cells, left, mark(caption))
 
 
 def _text(rows: list[list[str]], left: int) -> str:
@@ -94,24 +82,9 @@ def _text(rows: list[list[str]], left: int) -> str:
   return "\n".join(lines)
 
 
-def _markdown(head: list[str], cells: list[list[str]], left: int, caption: str) -> str:
-  del caption
-  rule = ["---"] * left + ["---:"] * (len(head) - left)
-  return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *cells))
-
-
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
   """Return a text in which no character is Markdown's markup."""
   return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
-
-
-def _latex(head: list[str], cells: list[list[str]], left: int, caption: str) -> str:
-  lines = [" & ".join(row) + r" \\" for row in (head, *cells)]
-  columns = "l" * left + "r" * (len(head) - left)
-  begin = [r"% \usepackage{booktabs}", r"\begin{table}", r"\centering"]
-  begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule"]
-  end = [r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}"]
-  return "\n".join([*begin, *lines[1:], *end])
 
 
 def latex_text(text: str) -> str:
@@ -119,14 +92,23 @@ def latex_text(text: str) -> str:
   return "".join(LATEX.get(character, character) for character in text)
 
 
-def _html(head: list[str], cells: list[list[str]], left: int, caption: str) -> str:
+def _latex(cells: list[list[str]], left: int, caption: str) -> str:
+  head, *lines = [" & ".join(row) + r" \\" for row in cells]
+  columns = "l" * left + "r" * (len(cells[0]) - left)
+  begin = [r"% \usepackage{booktabs}", r"\begin{table}", r"\centering"]
+  begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"]
+  end = [r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table}"]
+  return "\n".join([*begin, *lines, *end])
+
+
+def _html(cells: list[list[str]], left: int, caption: str) -> str:
   """Return a `<table>` whose first column heads its rows; columns of numbers have the class `n`."""
-  sides = [""] * left + [' class="n"'] * (len(head) - left)
+  sides = [""] * left + [' class="n"'] * (len(cells[0]) - left)
   parts = ["<table>", f"<caption>{caption}</caption>" if caption else "", "<thead><tr>"]
-  for name, side in zip(head, sides, strict=True):
+  for name, side in zip(cells[0], sides, strict=True):
     parts.append(f'<th scope="col"{side}>{name}</th>')
   parts.append("</tr></thead><tbody>")
-  for row in cells:
+  for row in cells[1:]:
     parts.append(f'<tr><th scope="row"{sides[0]}>{row[0]}</th>')
     for cell, side in zip(row[1:], sides[1:], strict=True):
       parts.append(f"<td{side}>{cell}</td>")

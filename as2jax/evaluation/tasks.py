@@ -1,11 +1,11 @@
 """Evaluate a split: `rerank` each question's own candidates, or `retrieve` from one pool.
 
 Both tasks have the split (`selection`) and the metric (`selector`) that select the best checkpoint,
-`questions` to predict, `measure` for selection and `record`, which also writes a split's files.
+`measure` for selection and `record`, which also writes a split's files.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,10 +75,7 @@ def evaluate(
       # A ratio of sums over questions has no half-width.
       entry = {"value": recall, "half_width": None, "questions": int(mask.sum())}
       found.metrics[f"avgrec[{where}]"] = entry
-  answerable = []
-  for values, right in zip(scores, labels, strict=True):
-    if (right == 1).any():
-      answerable.append(values)
+  answerable = [values for values, right in zip(scores, labels, strict=True) if (right == 1).any()]
   found.scalars[f"spread_within_questions[{split}]"] = spread_within(answerable)
   return found
 
@@ -86,8 +83,7 @@ def evaluate(
 def spread_within(scores: Sequence[np.ndarray]) -> float:
   """Return the part of the scores' standard deviation that lies within questions, 0 to 1.
 
-  √(mean over candidates of (s − its question's mean)²) over the standard deviation of all scores; 0
-  where all are equal. Near 0, a ranker tells questions apart in place of their candidates.
+  Near 0, a ranker tells questions apart in place of their candidates; 0 where all are equal.
   """
   every = np.concatenate([*scores, np.zeros(0)]).astype(np.float64)
   if not np.isfinite(every).all():  # those of a run file
@@ -101,13 +97,8 @@ def spread_within(scores: Sequence[np.ndarray]) -> float:
 
 def has_no_choice(questions: Sequence[Question]) -> bool:
   """Whether questions with a right candidate have right ones alone, so that all rankings are equal."""
-  answered = False
-  for question in questions:
-    right = len(question.positives)
-    if 0 < right < len(question.candidates):
-      return False
-    answered = answered or right > 0
-  return answered
+  answered = [question for question in questions if question.positives]
+  return all(len(q.positives) == len(q.candidates) for q in answered) and bool(answered)
 
 
 def write(
@@ -134,26 +125,10 @@ def write(
   trec_files.write_qrels(folder / "qrels.trec", names, ids, labels)
 
 
-def record(
-  workdir: epath.PathLike,
-  outcome: Outcome,
-  scores: Mapping[str, Sequence[np.ndarray]],
-  data: Dataset,
-  split: str,
-  config: Any,
-) -> None:
-  """Measure every score of a split (the first ranks), write its files, add it to `outcome`."""
-  for number, (name, values) in enumerate(scores.items()):
-    evaluation = evaluate(values, data, split, ties=config.evaluation.ties)
-    outcome.add(name, evaluation, primary=number == 0)
-    folder = results.folder(workdir, split, outcome.seed, config.seeds, name if number else "")
-    write(folder, evaluation, values, data.splits[split], tag=f"as2jax-{name}")
-
-
 class _Task:
-  """What both tasks share."""
+  """Share what both tasks have."""
 
-  rank: Any  # (variables, split, …) → what is ranked, one entry a seed
+  selector: str
 
   def __init__(self, config: Any, data: Any):
     self.config, self.data = config, data
@@ -161,6 +136,13 @@ class _Task:
     self.measured = list(config.evaluation.splits)
     if config.mode == "train":
       self.measured = list(dict.fromkeys((self.selection, *self.measured)))
+
+  def _recorded(
+    self, workdir: epath.PathLike, split: str, outcome: Outcome, number: int, name: str, measured
+  ) -> epath.Path:
+    """Add one score's evaluation to an outcome (the first ranks); return the folder of its files."""
+    outcome.add(name, measured, primary=number == 0)
+    return results.folder(workdir, split, outcome.seed, self.config.seeds, name if number else "")
 
   def _note(self, workdir: epath.PathLike, split: str, outcomes: Sequence[Outcome]) -> None:
     seeds = [outcome.seed for outcome in outcomes]
@@ -174,59 +156,43 @@ class Rerank(_Task):
     super().__init__(config, data)
     self.predictor = predictor
     self.selector = f"{config.select}[{data.name}-clean/{self.selection}]"
-    self._answerable: dict[str, list[int]] = {}
     for split in self.measured:
       if split in data.splits and has_no_choice(data.splits[split]):
         log.warning("%s, %s: %s", data.name, split, NO_CHOICE)
 
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """Return what `measure` predicts of a split: the questions that have a right answer.
-
-    Any order of another question's candidates is worth 0 in every metric.
-    """
-    return tuple(self.data.splits[split][i] for i in self._numbers(split))
-
-  def _numbers(self, split: str) -> list[int]:
-    """Return the positions of `questions` in the split; all where none has a right answer."""
-    if split not in self._answerable:
-      every = self.data.splits[split]
-      right = [i for i, question in enumerate(every) if question.positives]
-      self._answerable[split] = right or list(range(len(every)))
-    return self._answerable[split]
-
   def measure(self, variables: Any, split: str) -> list[Evaluation]:
     """Return one evaluation a seed of the variables, by the score that ranks.
 
-    Its scalars have what the system's other scores give of the metric that selects, so that the
-    log shows which of them learns.
+    Questions without a right answer (if others have one) are not predicted: any order of their
+    candidates is worth 0. Scalars have what the other scores give of the metric that selects.
     """
-    by_seed = []
-    for scores in self.predictor(variables, self.questions(split)):
-      found: Evaluation | None = None
+    every, by_seed = self.data.splits[split], []
+    asked = [i for i, question in enumerate(every) if question.positives] or range(len(every))
+    for scores in self.predictor(variables, tuple(every[i] for i in asked)):
+      measured: list[Evaluation] = []
       for name, values in scores.items():
-        filled = self._filled(values, split)
+        filled = [np.zeros(len(question.candidates), np.float32) for question in every]
+        for number, of_question in zip(asked, values, strict=True):
+          filled[number] = of_question
         one = evaluate(filled, self.data, split, ties=self.config.evaluation.ties)
-        if found is None:
-          found = one
-          by_seed.append(found)
-        elif self.selector in one.metrics:
-          found.scalars[f"{self.selector} by {name}"] = one.metrics[self.selector]["value"]
+        if measured and self.selector in one.metrics:
+          value = one.metrics[self.selector]["value"]
+          measured[0].scalars[f"{self.selector} by {name}"] = value
+        measured.append(one)
+      by_seed.append(measured[0])
     return by_seed
-
-  def _filled(self, scores: Sequence[np.ndarray], split: str) -> list[np.ndarray]:
-    """Return the scores with zeros for the candidates of questions that were not predicted."""
-    filled = [np.zeros(len(q.candidates), np.float32) for q in self.data.splits[split]]
-    for number, values in zip(self._numbers(split), scores, strict=True):
-      filled[number] = values
-    return filled
 
   def record(
     self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
   ) -> None:
     """Measure every score of a split, write its files, add it to the outcome of each seed."""
-    by_seed = self.predictor(variables, self.data.splits[split])
+    questions = self.data.splits[split]
+    by_seed = self.predictor(variables, questions)
     for outcome, scores in zip(outcomes, by_seed, strict=True):
-      record(workdir, outcome, scores, self.data, split, self.config)
+      for number, (name, values) in enumerate(scores.items()):
+        found = evaluate(values, self.data, split, ties=self.config.evaluation.ties)
+        folder = self._recorded(workdir, split, outcome, number, name, found)
+        write(folder, found, values, questions, tag=f"as2jax-{name}")
     self._note(workdir, split, outcomes)
 
 
@@ -241,40 +207,25 @@ class Retrieve(_Task):
 
   def __init__(self, config: Any, data: Retrieval, predictor: Any):
     super().__init__(config, data)
-    self.selector = self._selector()
-    self._require_queries()
+    for key, value, known in (
+      ("select", config.select, retrieval_metrics.METRICS),
+      ("evaluation.ties", config.evaluation.ties, retrieval_metrics.TIES),
+    ):
+      if value not in known:
+        raise InputError(f"{key} = {value!r}: over a pool use one of {', '.join(known)}")
+    self.selector = f"{config.select}[{data.name}-gold/{self.selection}]"
+    for split in self.measured:
+      if split in data.pools and not data.pools[split].queries:
+        raise InputError(
+          f"{data.name}: no question of the split {split} has a right answer (label 1): leave it out of "
+          "evaluation.splits, or hold training questions out in its place (data.holdout=0.1)"
+        )
     if not predictor.model.has_parameters:
-      self.rank = retrieve.ScorePool(config, data, predictor)
+      self.rank: Any = retrieve.ScorePool(config, data, predictor)
     elif predictor.model.encodes:
       self.rank = retrieve.SearchPool(config, data, predictor)
     else:
       self.rank = retrieve.RerankRetrieved(config, data, predictor, self.measured)
-
-  def _selector(self) -> str:
-    """Return the metric over a pool that chooses the best checkpoint."""
-    for key, value, known in (
-      ("select", self.config.select, retrieval_metrics.METRICS),
-      ("evaluation.ties", self.config.evaluation.ties, retrieval_metrics.TIES),
-    ):
-      if value not in known:
-        raise InputError(f"{key} = {value!r}: over a pool use one of {', '.join(known)}")
-    return f"{self.config.select}[{self.data.name}-gold/{self.selection}]"
-
-  def _require_queries(self) -> None:
-    """Raise InputError where the pool of a split that will be measured has no query."""
-    for split in self.measured:
-      if split in self.data.pools and not self.data.pools[split].queries:
-        other = "leave it out of evaluation.splits"
-        if split == self.selection and self.config.mode == "train":
-          other = "hold training questions out in its place (data.holdout=0.1)"
-        raise InputError(
-          f"{self.data.name}: no question of the split {split} has a right answer (label 1), so that "
-          f"nothing can be measured on it; add some, or {other}"
-        )
-
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """Return what is predicted of a split first."""
-    return self.rank.questions(split)
 
   def measure(self, variables: Any, split: str) -> list[Evaluation]:
     """Return one evaluation a seed of the variables, by the score that ranks."""
@@ -290,11 +241,9 @@ class Retrieve(_Task):
     by_seed = self.rank(variables, split, every_score=True)
     for outcome, rankings in zip(outcomes, by_seed, strict=True):
       for number, (name, ranking) in enumerate(rankings.items()):
-        evaluation, pool = self._evaluation(ranking, split), self.data.pools[split]
-        outcome.add(name, evaluation, primary=number == 0)
-        seeds = self.config.seeds
-        folder = results.folder(workdir, split, outcome.seed, seeds, name if number else "")
-        retrieve.write(folder, evaluation, ranking, pool, tag=f"as2jax-{name}")
+        found = self._evaluation(ranking, split)
+        folder = self._recorded(workdir, split, outcome, number, name, found)
+        retrieve.write(folder, found, ranking, self.data.pools[split], tag=f"as2jax-{name}")
     self._note(workdir, split, outcomes)
 
   def _evaluation(self, ranked: retrieve.Ranked, split: str) -> Evaluation:
@@ -303,11 +252,6 @@ class Retrieve(_Task):
 
 
 def make(config: Any, data: Any, predictor: Any) -> Rerank | Retrieve:
-  """Return the task that `evaluation.task` names.
-
-  Args:
-    predictor: a `predict.Predictor`, or a `predict.FittedRanker`.
-
-  """
+  """Return the task that `evaluation.task` names; `predictor` may be a `predict.FittedRanker`."""
   task = {"rerank": Rerank, "retrieve": Retrieve}[config.evaluation.task]
   return task(config, data, predictor)

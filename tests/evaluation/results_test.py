@@ -119,31 +119,10 @@ def test_the_log_names_odd_pairs_questions_of_train_elsewhere_and_other_files(ca
   ]
 
 
-def test_the_files_that_are_told_are_there(tmp_path):
-  told = lambda: results.summary(content([0], selected_on="map"), str(tmp_path)).splitlines()
-  for name in ("results.json", "eval/test/run.trec"):  # what a ranker of words leaves
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).touch()
-  assert f"files: {tmp_path}: results.json, eval/*/run.trec" in told()
-  for name in ("checkpoints/seed-1/best", "tensorboard"):
-    (tmp_path / name).mkdir(parents=True)
-  assert (
-    f"files: {tmp_path}: results.json, checkpoints/seed-*/best, eval/*/run.trec, tensorboard"
-    in told()
-  )
-
-
-@pytest.mark.parametrize("system, lines", [("bm25", 8), ("triplet", 10)])
-def test_the_end_is_at_most_ten_lines(finished_run, system, lines):
-  folder = finished_run(system)
-  content = json.loads((folder / "results.json").read_text())
-  told = results.summary(content, "runs/x").splitlines()
-  assert len(told) <= lines
-  split = told[0].partition(" ")[0]
-  counts = {"dev": "30 questions, 264 candidates, 33", "test": "54 questions, 477 candidates, 63"}
-  assert told[1] == f"  {counts[split]} of them right"
+@pytest.mark.parametrize("system", ["bm25", "triplet"])
+def test_the_end_says_what_to_type_next(finished_run, system):
+  content = json.loads((finished_run(system) / "results.json").read_text())
+  told = results.summary(content, str(finished_run(system))).splitlines()
+  assert told[0].startswith("map[sample-clean/") and "-all/" not in "".join(told)
   assert any(line.startswith("best epoch ") for line in told) == (system == "triplet")
-  export = ["       as2jax export runs/x FOLDER"] * (system == "triplet")  # bm25 has no parameters
-  split = "" if "test (" in "".join(told) else f" --split={told[0].partition(' ')[0]}"
-  expected = ["next:  as2jax rank runs/x FILE", f"       as2jax compare OTHER_RUN runs/x{split}"]
-  assert told[-len(expected + export) :] == expected + export
+  assert any("as2jax export" in line for line in told) == (system == "triplet")

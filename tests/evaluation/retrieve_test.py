@@ -210,7 +210,7 @@ def test_runs_over_a_pool_are_compared(folder):
         results_of(folder, name)["metrics"][title]["mean"]
       )
   with pytest.raises(
-    InputError, match="'clean' is no question filter of these: use one of gold, any"
+    InputError, match="'clean' is no question filter of files, test: use one of gold, any"
   ):
     run_scores.load(names, question_filter="clean")
 
@@ -263,7 +263,10 @@ REFUSED = [
   (lambda path: task_of(path, "test"), "test has a right answer .*leave it out of evaluation.spl"),
   (lambda path: task_of(path, "test", mode="evaluate"), "split test has a right answer"),
   (lambda path: task_of(path, "dev"), "split dev has a right answer .*data.holdout=0.1"),
-  (lambda path: run_file(path, {"x": "abcd", "y": "a"}), "'x' has 4 passages, but the pool has 3"),
+  (
+    lambda path: run_file(path, {"x": "abcd", "y": "a"}),
+    "'x' is missing, or has more passages than the pool .3.",
+  ),
   (
     lambda path: run_file(path, {"x": "d", "y": "ef"}),
     "no question lists any of its right passages",

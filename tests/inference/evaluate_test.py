@@ -100,7 +100,7 @@ def test_a_comparison_is_that_of_the_command(folders, data):
   actual = as2jax.compare(*evaluations)
   options = {"split": "test", "question_filter": None, "samples": 100_000, "seed": 0}
   printed = command.run([*map(str, places)], metrics="map,mrr", form="json", **options)
-  rows = json.loads(printed)["rows"]
+  rows = list(map(json.loads, printed.splitlines()))
   assert len(actual.rows) == len(rows) == 6
   for ours, theirs in zip(actual.rows, rows, strict=True):
     assert ours["metric"] == theirs["metric"] and ours.keys() == theirs.keys()
