@@ -5,8 +5,10 @@ candidate's example. Each host makes its part of a batch; every host gets the ou
 """
 
 import dataclasses
+import functools
+import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +29,6 @@ FEW_PAIRS = 64  # in a request that has no more
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 SHORT = 128  # tokens of a short row
 BATCHES = 4  # batches of short texts from which a second program and last batch pay
-SHRINK = 2  # a request that fits into a half, a quarter … of a batch's tokens is given no more
 FINE = 4096  # tokens a shard below which requests have more sizes to choose from
 SHORTEST = 32  # tokens of the shortest row
 DIVERGED = (
@@ -42,8 +43,8 @@ def over_seeds(function: Callable, seeds: int) -> Callable:
     return jax.vmap(function)
 
   def alone(*args):
-    result = function(*jax.tree.map(lambda x: x[0], args))
-    return jax.tree.map(lambda x: x[None], result)
+    result = function(*jax.tree.map(operator.itemgetter(0), args))
+    return jax.tree.map(operator.itemgetter(None), result)  # a leading axis of 1
 
   return alone
 
@@ -52,34 +53,21 @@ def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) 
   """Return the jitted forward pass `(variables, batch) → output`, without dropout.
 
   Args:
-    model: the system; method: of it, `encode` or `__call__`.
+    model: the system; method: of it, such as `encode` or `__call__`.
     seeds: the leading axis of `variables` (`{"params": …}` and others). The batch is `[1, shard, …]`,
-      the same sentences for every seed. The output is replicated, so that every host can read it.
+      the same sentences for every seed; of `compare` it is (questions, candidates), vectors `[seed,
+      pairs, d]`. The output is replicated, so that every host can read it.
 
   """
+  forward = functools.partial(model.apply, train=False, method=method)
 
   def predict(variables, batch):
-    batch = jax.tree.map(lambda x: x[0], batch)
-    return over_seeds(lambda v: _forward(model, method, v, batch), seeds)(variables)
+    if method == "compare":
+      return over_seeds(forward, seeds)(variables, batch)
+    batch = jax.tree.map(operator.itemgetter(0), batch)
+    return over_seeds(lambda v: forward(v, batch), seeds)(variables)
 
   return jax.jit(predict, out_shardings=sharding.replicated(mesh))
-
-
-def make_compare_step(model: nn.Module, *, mesh: Mesh, seeds: int) -> Any:
-  """Return the jitted `(variables, (questions, candidates)) → {score name: [seed, pairs]}`.
-
-  Questions and candidates are vectors `[seed, pairs, d]` of a bi-encoder; `variables` as in
-  `make_predict_step`.
-  """
-
-  def compare(variables, pair):
-    return over_seeds(lambda v, x: _forward(model, "compare", v, x), seeds)(variables, pair)
-
-  return jax.jit(compare, out_shardings=sharding.replicated(mesh))
-
-
-def _forward(model, method, variables, argument):
-  return model.apply(variables, argument, train=False, method=getattr(type(model), method))
 
 
 class Predictor:
@@ -97,24 +85,20 @@ class Predictor:
   def __init__(self, components: Any, mesh: Mesh, seeds: int):
     self.components, self.mesh, self.seeds = components, mesh, seeds
     model = self.model = components.model
-    self.step = make_predict_step(
-      model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
-    )
-    self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
+    self.layout = "sentences" if model.encodes else model.layout
+    method = "encode" if model.encodes else "__call__"
+    self.step = make_predict_step(model, method, mesh=mesh, seeds=seeds)
+    self.compare = make_predict_step(model, "compare", mesh=mesh, seeds=seeds)
+    self._on_cpu = mesh.devices.flat[0].platform == "cpu"  # where attention over long rows costs
     self._lock = threading.RLock()
     # Least recently used first. Keys are compared by content: the `id` of a list is given to
     # another one once it is freed.
     self._batchers: list[tuple[Any, Batcher]] = []
 
   @property
-  def _on_cpu(self) -> bool:
-    """Whether the mesh is of CPUs, where attention over long rows is what costs."""
-    return self.mesh.devices.flat[0].platform == "cpu"
-
-  @property
   def compilations(self) -> int:
     """Return the number of programs compiled so far."""
-    return self.step._cache_size() + (self.compare._cache_size() if self.compare else 0)
+    return self.step._cache_size() + self.compare._cache_size()
 
   def __call__(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
@@ -130,18 +114,16 @@ class Predictor:
       InputError: a vector or a score is not finite.
 
     """
+    score = self._by_vectors if self.model.encodes else self._by_examples
     with self._lock:
-      if self.model.encodes:
-        by_name = self._by_vectors(variables, questions, request)
-      else:
-        by_name = self._by_examples(variables, questions, request)
+      by_name = score(variables, questions, request)
     ends = np.cumsum([len(q.candidates) for q in questions])[:-1]
-    by_seed = []
+    by_seed: list[Scores] = []
     for seed in range(self.seeds):
-      scores = {name: np.split(values[seed], ends) for name, values in by_name.items()}
-      for name, values in scores.items():
-        check_finite(values, questions, name)
-      by_seed.append(scores)
+      by_seed.append({})
+      for name, values in by_name.items():
+        by_seed[-1][name] = np.split(values[seed], ends)
+        check_finite(by_seed[-1][name], questions, name)
     return by_seed
 
   def batcher(
@@ -166,8 +148,7 @@ class Predictor:
       questions: any that the model can read.
 
     """
-    layout = "sentences" if self.model.encodes else self.model.layout
-    whole = self.components.predict_batcher(questions, layout, cache=False)
+    whole = self.components.predict_batcher(questions, self.layout, cache=False)
     batchers = sizes(whole)
     short = short_rows(whole) if self._on_cpu else None
     if short is not None:
@@ -178,7 +159,7 @@ class Predictor:
       packed = batcher.sampler.limits.packed
       for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
         output = self._forward(variables, batcher, plan, len(plan), (batcher.rows[-1], length))
-    if self.compare is not None and output is not None:
+    if self.model.encodes and output is not None:
       width = output.units.shape[-1]
       for count in (FEW_PAIRS, PAIRS):
         vectors = np.ones((self.seeds, count, width), np.float32)
@@ -186,16 +167,10 @@ class Predictor:
     jax.block_until_ready(output)
 
   def _forward(self, variables, batcher: Batcher, plan: Plan, number: int, *shape) -> Any:
+    preemption.check()
     mine = sharding.local_shards(self.mesh, batcher.shards)
     batch = batcher.batch(plan, number, *shape, only=mine)
     return self.step(variables, sharding.place_predict(batch, self.mesh, shards=batcher.shards))
-
-  def _run(self, variables: Any, batcher: Batcher, request: bool) -> Iterator[tuple[Any, Any]]:
-    """Yield (shards, output) of each batch."""
-    for part, plan in plans(batcher, apart=self._on_cpu, request=request):
-      for number in range(len(plan)):
-        preemption.check()
-        yield plan.steps[number][0], self._forward(variables, part, plan, number)
 
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
@@ -208,25 +183,21 @@ class Predictor:
     """
     with self._lock:
       batcher = self.batcher(questions, "sentences", request=request)
-      vectors: np.ndarray | None = None
-      for shards, output in self._run(variables, batcher, request):
-        unit_vectors = np.asarray(output.units)
-        if vectors is None:
-          vectors = np.zeros(
-            (self.seeds, len(batcher.units.lengths), unit_vectors.shape[-1]), np.float32
-          )
-        for s, shard in enumerate(shards):
-          if shard is not None:
-            vectors[:, shard.units] = unit_vectors[:, s, : len(shard.units)]
-    assert vectors is not None, "a table of questions has texts"
+      vectors = np.zeros((self.seeds, len(batcher.units.lengths), 0), np.float32)
+      for part, plan in plans(batcher, apart=self._on_cpu, request=request):
+        for number, step in enumerate(plan.steps):
+          of_units = np.asarray(self._forward(variables, part, plan, number).units)
+          if not vectors.size:
+            vectors = np.zeros((*vectors.shape[:2], of_units.shape[-1]), np.float32)
+          for s, shard in enumerate(step[0]):
+            if shard is not None:
+              vectors[:, shard.units] = of_units[:, s, : len(shard.units)]
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
       texts = [text for (text,) in sentence_pairs(questions)[0].units()]
       raise InputError(
-        f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} "
-        "sentences are not finite, the first that of "
-        f"{texts[np.argmin(finite)]!r:.200}, so that nothing can be ranked by them: "
-        f"{DIVERGED}"
+        f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} sentences are not finite, "
+        f"the first that of {texts[np.argmin(finite)]!r:.200}: {DIVERGED}"
       )
     return vectors, batcher
 
@@ -234,28 +205,26 @@ class Predictor:
     vectors, _ = self.embed(variables, questions, request=request)
     _, pairs = sentence_pairs(questions)
     count = FEW_PAIRS if request and len(pairs) <= FEW_PAIRS else PAIRS
-    assert self.compare is not None, "the model encodes"
-    chunks: dict[str, list[np.ndarray]] = {}
+    chunks: dict[str, list[np.ndarray]] = {self.model.ranking_score: []}
     for at in range(0, len(pairs), count):
       part = pairs[at : at + count]
       padded = np.concatenate([part, np.zeros((count - len(part), 2), part.dtype)])
       scores = self.compare(variables, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
       for name, values in scores.items():
         chunks.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
-    first = self.model.ranking_score
-    order = [first] + [name for name in chunks if name != first]
-    return {name: np.concatenate(chunks[name], axis=1) for name in order}
+    return {name: np.concatenate(values, axis=1) for name, values in chunks.items()}
 
   def _by_examples(self, variables, questions, request) -> dict[str, np.ndarray]:
-    batcher = self.batcher(questions, self.model.layout, request=request)
+    batcher = self.batcher(questions, self.layout, request=request)
     table = batcher.examples
     several = () if table.candidates is None else table.candidates.shape[1:]
     scores = np.zeros((self.seeds, len(table), *several), np.float32)
-    for shards, output in self._run(variables, batcher, request):
-      example_scores = np.asarray(output.scores, np.float32)
-      for s, shard in enumerate(shards):
-        if shard is not None:
-          scores[:, shard.examples] = example_scores[:, s, : len(shard.examples)]
+    for part, plan in plans(batcher, apart=self._on_cpu, request=request):
+      for number, step in enumerate(plan.steps):
+        found = np.asarray(self._forward(variables, part, plan, number).scores, np.float32)
+        for s, shard in enumerate(step[0]):
+          if shard is not None:
+            scores[:, shard.examples] = found[:, s, : len(shard.examples)]
     if several:
       scores = above_the_rest(scores, table, self.components.orders(questions))
     return {self.model.score_names[0]: scores}
@@ -266,8 +235,7 @@ def above_the_rest(
 ) -> np.ndarray:
   """Return scores of all candidates: those that a joint model scored, the rest below them.
 
-  The rest keeps the order of the ranker that chose the first: a step of 1 below the lowest score
-  and below one another.
+  The rest keeps the first ranker's order, a step of 1 below the lowest score and one another.
 
   Args:
     scores: `[seed, e, K]` of the examples of `table` (the layout `joint`).
@@ -293,12 +261,7 @@ def above_the_rest(
 
 
 def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], name: str) -> None:
-  """Raise InputError where a score of the `questions`' candidates is not finite.
-
-  Args:
-    scores: one array a question; name: of the score, for the message.
-
-  """
+  """Raise InputError where one of the arrays of scores, one a question, is not finite."""
   for question, values in zip(questions, scores, strict=True):
     if not np.isfinite(values).all():
       at = int(np.argmin(np.isfinite(values)))
@@ -312,9 +275,8 @@ def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], na
 def short_rows(batcher: Batcher) -> Batcher | None:
   """Return batches of as many tokens in rows of `SHORT` tokens; None where rows are not longer.
 
-  In a packed row each token attends over the whole row, other texts' tokens masked. In rows of 512,
-  into which published rerankers' texts may grow, a pair of 40 tokens so costs half as much again on a
-  CPU as in rows of 128. Rows of one text each are as long as it anyway.
+  In a packed row each token attends over the whole row: in rows of 512 a pair of 40 tokens costs half
+  as much again on a CPU as in rows of 128.
   """
   limits = batcher.sampler.limits
   times, left = divmod(limits.row_length, SHORT)
@@ -369,7 +331,7 @@ def sizes(batcher: Batcher) -> list[Batcher]:
   batchers, limits = [batcher], batcher.sampler.limits
   least = batcher.examples.members.shape[1]
   whole = limits.rows * limits.row_length
-  tokens = whole // SHRINK
+  tokens = whole // 2
   while tokens >= SHORTEST:
     for size in (tokens * 3 // 2, tokens) if tokens * 3 // 2 < FINE else (tokens,):
       length = limits.row_length
@@ -379,30 +341,24 @@ def sizes(batcher: Batcher) -> list[Batcher]:
       over = {"rows": length, "units": whole, "examples": whole}
       if any(counts[k] % over[k] or counts[k] // over[k] < least for k in counts):
         continue
+      counts = {k: counts[k] // over[k] for k in counts}
       smaller = dataclasses.replace(
-        limits, row_length=length, **{k: counts[k] // over[k] for k in counts}
+        batcher,
+        sampler=dataclasses.replace(
+          batcher.sampler, limits=dataclasses.replace(limits, row_length=length, **counts)
+        ),
+        rows=(counts["rows"],),
+        words=batcher.words * size // whole,
       )
-      batchers.append(
-        dataclasses.replace(
-          batcher,
-          sampler=dataclasses.replace(batcher.sampler, limits=smaller),
-          rows=(smaller.rows,),
-          row_lengths=(length,) if limits.packed else batcher.row_lengths,
-          words=batcher.words * size // whole,
-        )
-      )
-    tokens //= SHRINK
+      if limits.packed:
+        smaller = dataclasses.replace(smaller, row_lengths=(length,))
+      batchers.append(smaller)
+    tokens //= 2
   return batchers
 
 
 def smallest(batcher: Batcher, blocks: Sequence[np.ndarray] | None = None) -> Batcher:
-  """Return the smallest of `sizes` that holds all in one batch; `batcher` where none does.
-
-  Args:
-    batcher: of all examples.
-    blocks: the examples to be held, as the sampler has them; all where None.
-
-  """
+  """Return the smallest of `sizes` that holds all, or `blocks`, in one batch; `batcher` where none."""
   lengths = batcher.sampler.lengths
   if blocks is None:
     blocks = batcher.sampler.blocks()

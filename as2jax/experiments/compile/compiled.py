@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from as2jax.evaluation.predict import PAIRS, make_compare_step, make_predict_step
+from as2jax.evaluation.predict import PAIRS, make_predict_step
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
@@ -114,7 +114,9 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
   def compare():
     width = jax.eval_shape(predict_step, variables, asked).units.shape[-1]
     vectors = jax.ShapeDtypeStruct((n, PAIRS, width), np.float32, sharding=every)
-    return make_compare_step(model, mesh=mesh, seeds=n).trace(variables, (vectors, vectors))
+    return make_predict_step(model, "compare", mesh=mesh, seeds=n).trace(
+      variables, (vectors, vectors)
+    )
 
   if parts.loss is not None and config.loss.name != "none":
     yield "train", train
