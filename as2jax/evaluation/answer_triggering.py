@@ -1,13 +1,12 @@
-"""Answer or stay silent: whether a ranker's best score says that its best candidate is right.
+"""Measure whether a ranker's best score says that its best candidate is right: answer or silence.
 
-A system answers with its best candidate where that candidate's score reaches a threshold. Answer
-triggering (Yang et al. 2015, section 4) measures over all questions, also those without an answer:
-precision (right answers / answers), recall (right answers / answerable questions), F1. The threshold
-is fixed on dev. Where candidates tie for the best score, the share of them that is right counts.
+A system answers with its best candidate where that candidate's score reaches a threshold, fixed on
+dev. Answer triggering (Yang et al. 2015, section 4) measures over all questions, also those without
+an answer: precision (right answers / answers), recall (right answers / answerable questions), F1.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,44 +17,25 @@ BINS = 10  # of the calibration error, with equal numbers of questions
 SAMPLES = 1000  # of the bootstrap over questions
 
 
-@dataclasses.dataclass(frozen=True)
-class Best:
-  """The best candidate of each question.
+class Best(NamedTuple):
+  """Hold the best candidate of each question, `[questions]`."""
 
-  Attributes:
-    score: `[questions]` float64.
-    right: the share of the best-scored candidates that is right, `[questions]` float64.
-    answerable: whether the question has a right candidate, `[questions]` bool.
-
-  """
-
-  score: np.ndarray
-  right: np.ndarray
-  answerable: np.ndarray
+  score: np.ndarray  # float64
+  right: np.ndarray  # float64: the share of the best-scored candidates that is right
+  answerable: np.ndarray  # bool: whether the question has a right candidate
 
 
-@dataclasses.dataclass(frozen=True)
-class Triggering:
-  """Answer triggering of one seed on a split.
+class Triggering(NamedTuple):
+  """Hold the answer triggering of one seed on a split."""
 
-  Attributes:
-    threshold: the score with the greatest F1 on dev.
-    precision, recall, f1: at that threshold.
-    half_width: of F1's 95 % interval, by the bootstrap over questions.
-    answered: number of questions answered.
-    brier: mean squared difference of probability and rightness.
-    calibration_error: mean distance of probability and rightness over bins of equal size.
-
-  """
-
-  threshold: float
+  threshold: float  # the score with the greatest F1 on dev
   precision: float
   recall: float
   f1: float
-  half_width: float
-  answered: int
-  brier: float
-  calibration_error: float
+  half_width: float  # of F1's 95 % interval, by the bootstrap over questions
+  answered: int  # questions
+  brier: float  # mean squared difference of probability and rightness
+  calibration_error: float  # mean distance of probability and rightness over bins of equal size
 
 
 def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float]]) -> Best:

@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
 
 from as2jax.data.batches.batcher import Batcher
 from as2jax.data.record import Question
@@ -21,11 +20,9 @@ from as2jax.evaluation.predict import make_predict_step
 from as2jax.models.cross_vae_loss import ACTIVE, kl_of_dimensions
 from as2jax.runtime import preemption, registry, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
 
 Tree = dict[str, Any]  # of arrays with one row an example, `[n, …]`
 Texts = dict[str, dict[str, list[str]]]
-FOLDER = "diagnostics"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +45,9 @@ class Gathered:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-  """Hold what is known of one seed on one split.
-
-  Attributes:
-    scalars: by name, for the log and the results.
-    files: text by name, for a folder of the evaluation.
-    summary: anything else for the results.
-
-  """
+  """Hold what is known of one seed on one split: scalars for the log, `summary` for the results."""
 
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
-  files: dict[str, str] = dataclasses.field(default_factory=dict)
   summary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -72,8 +61,7 @@ class Diagnostics:
     diagnose: a pure function of the gathered outputs.
     generate: of the system: `(outputs, length) → {name: {name: word ids [n, l]}}`, 0 for none;
       called with the outputs of some examples, spread evenly over the split. "" for none.
-    examples: how many questions are generated for.
-    length: words of a generated text, at most.
+    examples, length: how many questions are generated for; words of a text, at most.
 
   """
 
@@ -172,42 +160,26 @@ def with_first_answer(questions: Sequence[Question]) -> tuple[Question, ...]:
   )
 
 
-def write(
-  workdir: epath.PathLike, diagnosis: Diagnosis, *, epoch: int, seed: int, seeds: Sequence[int]
-) -> None:
-  """Write the files of an evaluation: `diagnostics/[seed-<k>/]epoch-<n>/<name>`."""
-  folder = epath.Path(workdir) / FOLDER
-  if len(seeds) > 1:
-    folder = folder / f"seed-{seed}"
-  for name, text in diagnosis.files.items():
-    write_whole(folder / f"epoch-{epoch:03d}" / name, text)
-
-
 SIDES = ("question", "answer")  # of a Cross-VAE
 # By side: mean, log_variance [n, z], others [n], as `CrossVAE.reconstruct` gives them.
 Outputs = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def cross_vae(gathered: Gathered) -> Diagnosis:
-  """Return scalars, `latents.tsv` and `generated.txt` of one seed of a Cross-VAE.
+  """Return scalars and generated texts of one seed of a Cross-VAE.
 
   Of each question that has a right answer, with the first of them; z = μ, decoders read the true
   words (teacher forcing) without word dropout.
   """
-  files, examples, blocks = {"latents.tsv": latents_table(gathered.outputs)}, [], []
+  examples = []
   for number, place in enumerate(gathered.chosen if gathered.texts else ()):
     question = gathered.questions[place]
     example: dict[str, Any] = {"question": question.text, "answer": question.candidates[0].text}
-    lines = [f"question   {example['question']}", f"answer     {example['answer']}"]
     for source in SIDES:  # (side, text): which side's text is generated from the latent of `source`
       ((side, texts),) = gathered.texts[source].items()
       example[f"from_{source}"] = (side, texts[number])
-      lines.append(f"{side} generated from the {source}: {texts[number]}")
     examples.append(example)
-    blocks.append("\n".join(lines))
-  if examples:
-    files["generated.txt"] = "\n\n".join(blocks) + "\n"
-  return Diagnosis(latents_summary(gathered.outputs), files, {"generated": examples})
+  return Diagnosis(latents_summary(gathered.outputs), {"generated": examples})
 
 
 def latents_summary(outputs: Outputs) -> dict[str, float]:
@@ -223,7 +195,8 @@ def latents_summary(outputs: Outputs) -> dict[str, float]:
     values = outputs[side]
     scalars[f"active_units_{side}"] = float((values["mean"].var(axis=0) > ACTIVE).sum())
     if "log_variance" in values:
-      kl = _kl(values).mean(axis=0)
+      mean, log_variance = map(jnp.asarray, (values["mean"], values["log_variance"]))
+      kl = kl_of_dimensions(mean, log_variance).mean(axis=0)
       scalars[f"kl_{side}"] = float(kl.sum())
       scalars[f"kl_active_dimensions_{side}"] = float((kl > ACTIVE).sum())
     if "log_likelihood" in values:
@@ -231,25 +204,6 @@ def latents_summary(outputs: Outputs) -> dict[str, float]:
       scalars[f"perplexity_{side}"] = float(np.exp(-values["log_likelihood"].sum() / max(words, 1)))
       scalars[f"words_not_generated_{side}"] = float(1 - words / max(values["all_words"].sum(), 1))
   return scalars
-
-
-def _kl(values: Mapping[str, np.ndarray]) -> jax.Array:
-  return kl_of_dimensions(jnp.asarray(values["mean"]), jnp.asarray(values["log_variance"]))
-
-
-def latents_table(outputs: Outputs) -> str:
-  """Return one row a dimension, tab-separated: mean KL in nats and variance of μ of each side."""
-  columns: dict[str, np.ndarray] = {}
-  for side in SIDES:
-    values = outputs[side]
-    if "log_variance" in values:
-      kl = np.asarray(_kl(values))
-      columns[f"kl_{side}"] = kl.mean(axis=0)
-    columns[f"variance_of_mean_{side}"] = values["mean"].var(axis=0)
-  lines = ["\t".join(["dimension", *columns])]
-  for number, row in enumerate(zip(*columns.values(), strict=True)):
-    lines.append("\t".join([str(number), *(f"{value:.6g}" for value in row)]))
-  return "\n".join(lines) + "\n"
 
 
 CROSS_VAE = Diagnostics(

@@ -1,16 +1,14 @@
-"""Exact search of a pool: the entries of greatest inner product, and the ranks of the right ones.
+"""Search a pool exactly: the entries of greatest inner product, and the ranks of the right ones.
 
-Every similarity is an inner product of vectors that are prepared first (`prepared`), so that there
-is one search. The pool passes through the devices block by block, each device holding its rows of a
-block; the full matrix of scores never exists. One compiled program reads the scores of the right
-entries in a first sweep and counts what lies above them in a second: the same program on the same
-blocks gives the same float32 scores, so that ties are exact.
+Every similarity is an inner product of prepared vectors (`prepared`). The pool passes through the
+devices block by block; the full matrix of scores never exists. One compiled program reads the scores
+of the right entries in a first sweep and counts what lies above them in a second: the same program
+on the same blocks gives the same float32 scores, so that ties are exact.
 """
 
-import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,29 +27,21 @@ Rows = Any  # a pool `[n, d]` of float32: an array, or anything with a `shape` t
 LONGEST = float(np.finfo(np.float32).max) / 4  # ‖q‖², ‖p‖²: so that ‖q − p‖² is finite in float32
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchResult:
-  """What a search found for each query.
+class SearchResult(NamedTuple):
+  """Hold what a search found for each query."""
 
-  Attributes:
-    scores: `[q, k]` float32, best first; −inf where the pool has fewer entries.
-    entries: `[q, k]` int32, their numbers, equal scores in ascending order; `NONE` likewise.
-    right: `[q, t, r]` float32, scores of the right entries of each of t judgements, −inf where a
-      query has fewer.
-    above, level: `[q, t]` int64, the weight of the entries with a score greater than, and equal to,
-      that of the best right entry, which is itself among the level ones.
-
-  """
-
-  scores: np.ndarray
-  entries: np.ndarray
+  scores: np.ndarray  # `[q, k]` float32, best first; −inf where the pool has fewer entries
+  entries: np.ndarray  # `[q, k]` int32, their numbers, equal scores in ascending order; or `NONE`
+  # `[q, t, r]` float32, scores of the right entries of each of t judgements, −inf where there are fewer
   right: np.ndarray
+  # `[q, t]` int64, the weight of the entries with a score greater than, and equal to, that of the best
+  # right entry, which is itself among the level ones
   above: np.ndarray
   level: np.ndarray
 
 
 def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
-  """Vectors `[n, d]` whose inner products rank as the similarity does, float32.
+  """Return vectors `[n, d]` whose inner products rank as the similarity does, float32.
 
   `cosine`: of length 1 (a zero vector stays zero). `euclidean`: `[n, d + 1]`, 2q with 1 and p with
   −‖p‖²; the product is −‖q − p‖² + ‖q‖², of which `reported` makes −‖q − p‖.
@@ -60,14 +50,11 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
     side: `query` or `pool`.
 
   Raises:
-    InputError: another similarity, or a vector that is not finite, or so long that a score would
-      not be (float32).
+    InputError: another similarity, or a vector that is not finite or too long for float32 scores.
 
   """
   if similarity not in SIMILARITIES:
-    raise InputError(
-      f"similarity {similarity!r}: a pool can be searched by one of {', '.join(SIMILARITIES)}"
-    )
+    raise InputError(f"{similarity!r}: a pool can be searched by one of {', '.join(SIMILARITIES)}")
   vectors = np.asarray(vectors, np.float32)
   squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
   if not (squared <= LONGEST).all():  # nor is it for NaN
@@ -86,7 +73,7 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
 
 
 def rounding(prepared: np.ndarray) -> float:
-  """Bounds how far a float32 score of prepared vectors `[n, w]` is off, for a query of length 1."""
+  """Bound how far a float32 score of prepared vectors `[n, w]` is off, for a query of length 1."""
   lengths = np.linalg.norm(prepared.astype(np.float64), axis=1)
   return 2 * (prepared.shape[1] + 2) * float(np.finfo(np.float32).eps * lengths.max(initial=0))
 
@@ -94,15 +81,10 @@ def rounding(prepared: np.ndarray) -> float:
 def reported(
   result: SearchResult, queries: np.ndarray, pool: np.ndarray, similarity: str
 ) -> np.ndarray:
-  """The scores `[q, k]` that were found, as the model's own, float32: for `euclidean` −‖q − p‖.
+  """Return the scores `[q, k]` that were found, as the model's own: for `euclidean` −‖q − p‖.
 
-  Distances are computed anew from the vectors, without the products' cancellation. Where these
-  round in another way than the products did, they give way by the smallest step, so that they put
-  the entries into the same order, and tie where the products tie.
-
-  Args:
-    queries, pool: the vectors `[q, d]` and `[n, d]` as the model gave them.
-
+  Distances are computed anew from the model's vectors, without the products' cancellation. Where they
+  round otherwise, they give way by the smallest step: order and ties are those of the products.
   """
   if similarity != "euclidean":
     return result.scores
@@ -120,13 +102,13 @@ def reported(
 
 
 class Searcher:
-  """Searches any pool and queries with one compiled program a width d, k and r.
+  """Search any pool and queries with one compiled program a width d, k and r.
 
   A device holds two blocks of the pool (`rows · d`), a block of queries with its scores
   (`queries · rows`), and k + r numbers a query.
 
-  Attributes:
-    mesh: over whose devices the rows of a block are spread, on all its axes.
+  Args:
+    mesh: over whose devices the rows of a block are spread.
     k: how many entries are returned.
     rows: of the pool a device and block, at least k; queries: in a block.
 
@@ -138,7 +120,7 @@ class Searcher:
 
   @property
   def compilations(self) -> int:
-    """Programs compiled so far, by all searchers of this mesh and k."""
+    """Return the number of programs compiled so far, by all searchers of this mesh and k."""
     return self._step._cache_size()
 
   def __call__(
@@ -149,7 +131,7 @@ class Searcher:
     weights: np.ndarray | None = None,
     right: Sequence[Sequence[Sequence[int]]] | None = None,
   ) -> SearchResult:
-    """Searches `pool` `[n, d]` for `queries` `[q, d]` by inner product, at the highest precision.
+    """Search `pool` `[n, d]` for `queries` `[q, d]` by inner product, at the highest precision.
 
     Args:
       weights: whole numbers `[n]`: how often an entry counts where entries are counted.
@@ -160,11 +142,9 @@ class Searcher:
       InputError: widths that differ, no entries.
 
     """
-    count, width = pool.shape
-    if queries.ndim != 2 or queries.shape[1] != width or not count or not len(queries):
+    if queries.shape[1:] != pool.shape[1:] or not pool.shape[0] or not len(queries):
       raise InputError(
-        f"queries {queries.shape} cannot be put to a pool {tuple(pool.shape)}: both "
-        "are vectors of one width, and neither is empty"
+        f"queries {queries.shape} and pool {tuple(pool.shape)}: give vectors of one width, of both some"
       )
     right_ids = _tables(right, len(queries))
     parts = [self._part(queries, right_ids, at) for at in range(0, len(queries), self.queries)]
@@ -180,7 +160,7 @@ class Searcher:
     return _result(first, second, len(queries))
 
   def _part(self, queries: np.ndarray, right: np.ndarray, at: int) -> tuple[Any, Any]:
-    """Places a block of queries and of their right entries on the devices, padded."""
+    """Place a block of queries and of their right entries on the devices, padded."""
     whole = NamedSharding(self.mesh, P())
     vectors = np.zeros((self.queries, queries.shape[1]), np.float32)
     ids = np.full((self.queries, *right.shape[1:]), NONE, np.int32)
@@ -191,42 +171,37 @@ class Searcher:
   def _sweep(
     self, parts: Sequence, pool: Rows, weights: np.ndarray | None, thresholds: Sequence[np.ndarray]
   ) -> list:
-    """One pass over the pool; for each block of queries the merged (scores, …, level)."""
-    devices = self.mesh.size
+    """Pass over the pool once; return for each block of queries the merged (scores, …, level)."""
     over = NamedSharding(self.mesh, P(AXES))
     whole = NamedSharding(self.mesh, P())
     thresholds = [put(t, whole) for t in thresholds]
-    states = [put(_empty(devices, self.queries, self.k, ids.shape[1:]), over) for _, ids in parts]
-    for start, block, weight in self._blocks(pool, weights):
+    states = []
+    for _, ids in parts:
+      states.append(put(_empty(self.mesh.size, self.queries, self.k, ids.shape[1:]), over))
+    size = self.rows * self.mesh.size
+    for start in range(0, pool.shape[0], size):
+      block = np.asarray(pool[start : start + size], np.float32)
+      weight = np.zeros(size, np.int32)  # 0 of padding
+      weight[: len(block)] = 1 if weights is None else weights[start : start + size]
+      if len(block) < size:
+        block = np.pad(block, ((0, size - len(block)), (0, 0)))
       placed = put((block, weight), over)  # while the block before is searched
       jax.block_until_ready(states)  # else blocks would queue up on the devices
       for i, (vectors, ids) in enumerate(parts):
         states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
     return [self._merge(state) for state in states]
 
-  def _blocks(
-    self, pool: Rows, weights: np.ndarray | None
-  ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields (number of the first entry, vectors, weights) of each block, padded with weight 0."""
-    size = self.rows * self.mesh.size
-    for start in range(0, pool.shape[0], size):
-      part = np.asarray(pool[start : start + size], np.float32)
-      weight = np.zeros(size, np.int32)
-      weight[: len(part)] = 1 if weights is None else weights[start : start + size]
-      if len(part) < size:
-        part = np.pad(part, ((0, size - len(part)), (0, 0)))
-      yield start, part, weight
-
 
 def _result(found: Sequence, counted: Sequence, queries: int) -> SearchResult:
-  """Joins what two sweeps gave for each block of queries; counts become int64."""
-  joined = lambda parts, i: np.concatenate([np.asarray(part[i]) for part in parts])[:queries]
-  counts = (joined(counted, i).astype(np.int64) for i in (3, 4))
-  return SearchResult(*(joined(found, i) for i in range(3)), *counts)
+  """Join what two sweeps gave for each block of queries; counts become int64."""
+  joined = []
+  for i, parts in enumerate((found, found, found, counted, counted)):
+    joined.append(np.concatenate([np.asarray(part[i]) for part in parts])[:queries])
+  return SearchResult(*joined[:3], joined[3].astype(np.int64), joined[4].astype(np.int64))
 
 
 def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int) -> np.ndarray:
-  """Right entries `[q, t, r]`, r a power of two, so that few widths are compiled."""
+  """Return right entries `[q, t, r]`, r a power of two, so that few widths are compiled."""
   if right is None:
     return np.full((queries, 1, 1), NONE, np.int32)
   most = max((len(entries) for one in right for entries in one), default=1)
@@ -250,7 +225,7 @@ def _empty(devices: int, queries: int, k: int, right: tuple[int, int]) -> tuple[
 
 @functools.cache
 def _programs(mesh: Mesh, k: int):
-  """The jitted step and merge; kept, so that each search compiles nothing anew."""
+  """Return the jitted step and merge; kept, so that each search compiles nothing anew."""
   over, whole = P(AXES), P()
   step = jax.shard_map(
     functools.partial(_step, k),
@@ -263,7 +238,7 @@ def _programs(mesh: Mesh, k: int):
 
 
 def _step(k: int, state, queries, right, threshold, block, weight, start):
-  """One block of the pool on one device: `state` leads with an axis of 1."""
+  """Search one block of the pool on one device: `state` leads with an axis of 1."""
   best, entries, scores_of_right, above, level = (x[0] for x in state)
   rows = len(weight)
   start = start + rows * jax.lax.axis_index(AXES)
@@ -289,7 +264,7 @@ def _step(k: int, state, queries, right, threshold, block, weight, start):
 
 
 def _merged(k: int, state):
-  """One result of all devices' `[device, q, …]`; equal scores by number of the entry."""
+  """Merge all devices' `[device, q, …]` into one result; equal scores by number of the entry."""
   best, entries, right, above, level = state
   flat = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1)  # [q, device · k]
   order = jnp.where(flat(entries) == NONE, jnp.iinfo(jnp.int32).max, flat(entries))

@@ -366,7 +366,6 @@ class Trainer:
       metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
       scalars = {**evaluation.scalars, **diagnosis.scalars}
       self.log.write(seed, self.step, {"epoch": epoch, **metrics, **scalars})
-      diagnostics.write(self.workdir, diagnosis, epoch=epoch, seed=seed, seeds=self.config.seeds)
       values.append(evaluation.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, epoch)
     self.progress.evaluated(epoch, selector, values, improved)

@@ -41,19 +41,6 @@ def test_numbers_by_hand():
       "words_not_generated_answer": 0,
     }
   )
-  head, *rows = [line.split("\t") for line in diagnostics.latents_table(measured).splitlines()]
-  assert head == [
-    "dimension",
-    "kl_question",
-    "variance_of_mean_question",
-    "kl_answer",
-    "variance_of_mean_answer",
-  ]
-  assert [[float(x) for x in row] for row in rows] == [
-    [0, 0.5, 1, 0, 0],
-    [1, 2, 0, 0, 0],
-    [2, 0, 0, 0, 0],
-  ]
 
 
 def test_dual_grus_have_a_variance_alone():
@@ -65,11 +52,8 @@ def test_dual_grus_have_a_variance_alone():
     "active_units_question": 1,
     "active_units_answer": 1,
   }
-  assert diagnostics.latents_table(measured).startswith(
-    "dimension\tvariance_of_mean_question\tvariance_of_mean_answer\n"
-  )
   without_texts = diagnostics.Gathered((), measured, np.arange(0), {})
-  assert list(diagnostics.cross_vae(without_texts).files) == ["latents.tsv"]
+  assert diagnostics.cross_vae(without_texts).summary == {"generated": []}
 
 
 def test_words_that_are_not_generated_are_read_but_do_not_count():
@@ -112,15 +96,6 @@ def test_each_evaluation_of_a_run_has_its_numbers_and_examples(finished_run):
   assert logged[0]["beta"] < 0.5 < logged[-1]["beta"]
   assert {"kl_question", "kl_answer", "perplexity_answer", "matching_positive"} <= set(logged[0])
   assert [row["epoch"] for row in rows] == [0, 1]
-  for row in rows:
-    folder = run / "diagnostics" / f"epoch-{row['epoch']:03d}"
-    head, *lines = [line.split("\t") for line in (folder / "latents.tsv").read_text().splitlines()]
-    table = dict(zip(head, np.asarray(lines, float).T, strict=True))
-    assert len(lines) == 3  # dimensions
-    for side in ("question", "answer"):
-      assert row[f"kl_{side}[dev]"] == pytest.approx(table[f"kl_{side}"].sum(), rel=1e-3)
-      assert row[f"active_units_{side}[dev]"] == (table[f"variance_of_mean_{side}"] > 0.01).sum()
-    assert (folder / "generated.txt").read_text().count("answer generated from the question") == 5
   assert rows[1]["perplexity_answer[dev]"] < rows[0]["perplexity_answer[dev]"]
   diagnosed, best = content["seeds"][0]["diagnostics"], rows[content["seeds"][0]["best_epoch"]]
   assert len(diagnosed.pop("generated")) == 5 and "words_not_generated_question[dev]" in diagnosed

@@ -124,7 +124,7 @@ def test_a_distance_is_reported_without_cancellation():
 def test_bad_input_is_named():
   searcher = Searcher(sharding.make_mesh(), k=1, rows=4, queries=2)
   ones = np.ones((2, 3), np.float32)
-  with pytest.raises(InputError, match="one width"):
+  with pytest.raises(InputError, match="of one width"):
     searcher(ones, np.ones((4, 2), np.float32))
   with pytest.raises(InputError, match="not finite"):
     exact_search.prepared(np.full((1, 2), np.nan), "dot", side="pool")
