@@ -182,7 +182,7 @@ def compare_groups(
       means = np.array([x.mean() for x in ours]), np.array([x.mean() for x in base])
       macro = head | _scope("macro average", sum(map(len, ours)), *means)
       tests = significance.macro_test(ours, base, samples=samples, seed=seed)
-      macro |= _gain(*tests, macro["base_mean"])
+      macro |= _gain(*tests, float(means[1].mean()))
       rows.append(macro | _methods(significance.macro_methods_test(tested)))
       if len(datasets) > 1:  # one dataset has no spread over datasets
         rows.append(head | _scope("datasets", None, *means) | _models(*means, samples, seed))

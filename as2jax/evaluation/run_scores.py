@@ -110,7 +110,7 @@ def load(
   runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
   judge = next(iter(runs.values()), None)
   for run in runs.values():
-    _require_same_data(judge, run, split)
+    _require_same_data(next(iter(runs.values())), run, split)
   sources = [runs[name] if name in runs else _files(name, judge, split) for name in names]
   rule, data = _rule(question_filter, judge, split)
   fingerprint = _fingerprint(judge.content, split) if judge else ""

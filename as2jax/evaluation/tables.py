@@ -49,8 +49,9 @@ def render(
 
   """
   if rows and isinstance(rows[0], Mapping):
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    rows = [names, *([row.get(name) for name in names] for row in rows)]
+    mappings: Sequence[Any] = rows
+    names = list(dict.fromkeys(name for row in mappings for name in row))
+    rows = [names, *([row.get(name) for name in names] for row in mappings)]
   if form == "csv":
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(rows)
