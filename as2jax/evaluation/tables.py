@@ -25,7 +25,7 @@ STRONG = {"markdown": "**{}**", "latex": r"\textbf{{{}}}", "html": "<b>{}</b>"}
 
 
 def render(
-  rows: Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]],
+  rows: Sequence[Any],
   form: str = "text",
   *,
   left: int = 1,
@@ -49,9 +49,8 @@ def render(
 
   """
   if rows and isinstance(rows[0], Mapping):
-    mappings: Sequence[Any] = rows
-    names = list(dict.fromkeys(name for row in mappings for name in row))
-    rows = [names, *([row.get(name) for name in names] for row in mappings)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    rows = [names, *([row.get(name) for name in names] for row in rows)]
   if form == "csv":
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(rows)
