@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # for type checkers and editors: the names below, without the
   from as2jax.inference.evaluate import compare as compare
   from as2jax.inference.evaluate import evaluate as evaluate
   from as2jax.inference.evaluate import pairwise as pairwise
+  from as2jax.inference.index import Hit as Hit
   from as2jax.inference.index import Index as Index
-  from as2jax.inference.index_part import Hit as Hit
   from as2jax.inference.open import load as load
   from as2jax.inference.open import open_run as open_run
   from as2jax.inference.open import train as train
@@ -42,7 +42,7 @@ _PUBLIC = {
   "Candidate": "as2jax.data.record:Candidate",
   "Comparison": "as2jax.inference.evaluate:Comparison",
   "Evaluation": "as2jax.inference.evaluate:Evaluation",
-  "Hit": "as2jax.inference.index_part:Hit",
+  "Hit": "as2jax.inference.index:Hit",
   "Index": "as2jax.inference.index:Index",
   "InputError": "as2jax.runtime.errors:InputError",
   "Question": "as2jax.data.record:Question",

@@ -59,6 +59,17 @@ for name, examples in (("few", 25), ("many", 1000)):
 hypothesis_settings.load_profile("few")
 
 
+SLOW = (ROOT / "tests" / "slow.txt").read_text().splitlines()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+  """Marks as slow what `slow.txt` names: it costs seconds, and a quicker test proves the same kind."""
+  for item in items:
+    if item.nodeid in SLOW or item.nodeid.partition("[")[0] in SLOW:
+      item.add_marker("slow")
+
+
 def pytest_collection_finish():
   """The collector looks at nothing imported so far, and seldom: traces make objects by the million."""
   gc.collect()

@@ -218,8 +218,10 @@ def explain(
     split=split,
     seed=seed,
   )
-  shown_text = lambda: f"{heatmap.report(panels)}\nwritten: {target}"
-  output.emit(form, heatmap.nearest(panels), shown_text)
+  rows = []
+  for panel in panels:
+    rows.append({"mode": panel.mode, "score": panel.score, "score_name": panel.score_name})
+  output.emit(form, rows, lambda: f"written: {target}")
 
 
 @shown("as2jax export runs/x exported --seed=0")

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
@@ -49,8 +49,7 @@ class Evaluation(RunScores):
   ties: str = "expected"
 
   def __str__(self) -> str:
-    title = f"{self.name} on {self.data}: {len(self.ids)} questions"
-    lines = [f"{title} ({self.note})" if self.note else title]
+    lines = [f"{self.name} on {self.data}: {len(self.ids)} questions {self.note}"]
     for metric, entry in self.metrics.items():
       line = f"  {metric:8s} {entry['mean']:.4f}"
       if entry["half_width"] is not None:
@@ -63,27 +62,19 @@ class Evaluation(RunScores):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Compare several systems, each with the first of `rows`.
+  """Compare several systems with the first one; printed, it is a table.
 
   Attributes:
-    rows: one a metric and system: mean, and (but for the baseline's) `difference`, `p_t` and
+    rows: one a metric and system: mean, and (but for the first's) `difference`, `p_t` and
       `p_randomization` of these models, `p_methods`, `methods_half_width` and `methods_detectable`
       of these methods, or in `methods_note` why these cannot be told.
-    text: the same as a table.
 
   """
 
   rows: list[dict[str, Any]]
-  text: str
 
   def __str__(self) -> str:
-    return self.text
-
-  def to_pandas(self) -> Any:
-    """Return a pandas frame of `rows`."""
-    import pandas
-
-    return pandas.DataFrame(self.rows)
+    return comparisons.as_text(self.rows)
 
 
 def evaluate(
@@ -103,8 +94,7 @@ def evaluate(
       as `as2jax.load` takes it; a TREC run file; or a function from questions to one array of scores
       each (`pairwise` adapts a function of pairs).
     data: from `as2jax.dataset`, whose `filter` says which questions count (never one without
-      candidates); a name such as `wikiqa:test`, a file, a pandas frame, or questions. Of a data set
-      a ranker by words reads every question, so that its scores are the same under each filter.
+      candidates); a name such as `wikiqa:test`, a file, a pandas frame, or questions.
     ties: `expected`, `trec` or `pessimistic`.
     name: what the system is called; by default its folder, file or model.
     deterministic: whether another seed would give the same scores. A run says so itself; of anything
@@ -114,9 +104,9 @@ def evaluate(
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
   Raises:
-    InputError: a joint run whose first-stage ranking of these questions is not known (name it by
-      `Run.rerank`), no questions, two with one id, a candidate without label, nothing of the system's name,
-      scores of another number than candidates or (but for a run file's) that are not finite.
+    InputError: a joint run whose first-stage ranking of these questions is not known, no questions, two
+      with one id, a candidate without label, nothing of the system's name, scores of another number than
+      candidates or (but for a run file's) that are not finite.
 
   """
   if isinstance(data, (str, os.PathLike)):
@@ -126,11 +116,9 @@ def evaluate(
   questions = labelled(data)
   by_seed, description = scores_of(system, questions, data)
   names, ids, labels = columns_of(questions)
-  tables = []
-  for scores in by_seed:
-    tables.append(metrics.per_question(scores, labels, ids, ties=ties, names=names))
-  extremes = metrics.tie_extremes(by_seed[0], labels, names=names)
+  tables = [metrics.per_question(one, labels, ids, ties=ties, names=names) for one in by_seed]
   every = np.ones(len(names), bool)
+  extremes = metrics.tie_extremes(by_seed[0], labels, names=names)
   ranges = metrics.ranges_of(*extremes, every)
   values, entries = {}, {}
   for metric in tables[0]:
@@ -169,19 +157,12 @@ def evaluate(
   )
 
 
-def compare(
-  *evaluations: Evaluation,
-  baseline: int = 0,
-  metrics: str | Sequence[str] = ("map", "mrr"),
-  correction: Literal["holm", "none"] = "holm",
-) -> Comparison:
-  """Compare systems that answered the same questions, each with the baseline.
+def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ("map", "mrr")) -> Comparison:
+  """Compare systems that answered the same questions with the first of them.
 
   Args:
     evaluations: two or more, from `evaluate`.
-    baseline: position of the one that the others are compared with.
     metrics: names, as a text joined by commas.
-    correction: `holm` adds p-values adjusted for the number of systems, within a metric.
 
   Raises:
     InputError: fewer than two, other questions or another policy for ties, no such metric.
@@ -189,13 +170,8 @@ def compare(
   """
   if len(evaluations) < 2 or not all(isinstance(one, Evaluation) for one in evaluations):
     raise InputError("compare takes two or more evaluations: make them by as2jax.evaluate")
-  if not -len(evaluations) <= baseline < len(evaluations):
-    raise InputError(f"baseline = {baseline}: there are {len(evaluations)} evaluations")
-  if correction not in ("holm", "none"):
-    raise InputError(f"correction = {correction!r}: use holm or none")
-  others = list(evaluations)
-  base = others.pop(baseline)
-  for one in others:
+  base = evaluations[0]
+  for one in evaluations:
     if (one.fingerprint, one.ties) != (base.fingerprint, base.ties):
       raise InputError(
         f"{one.name} was measured on {one.data} with ties={one.ties}, {base.name} on {base.data} with "
@@ -203,10 +179,7 @@ def compare(
       )
   if isinstance(metrics, str):
     metrics = [name.strip() for name in metrics.split(",")]
-  rows = comparisons.compare([base, *others], metrics, samples=SAMPLES, seed=0)
-  if correction == "none":
-    rows = [{k: v for k, v in row.items() if not k.endswith("_holm")} for row in rows]
-  return Comparison(rows, comparisons.as_text(rows))
+  return Comparison(comparisons.compare(evaluations, metrics, samples=SAMPLES, seed=0))
 
 
 def pairwise(function: Callable[[list[tuple[str, str]]], Sequence[float]]) -> Scorer:
@@ -230,12 +203,7 @@ def pairwise(function: Callable[[list[tuple[str, str]]], Sequence[float]]) -> Sc
 
 
 def labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
-  """Return the questions that have candidates.
-
-  Raises:
-    InputError: there is none, two have one id, or a candidate has no label.
-
-  """
+  """Return the questions that have candidates; InputError where an id or a label is wrong."""
   asked, advice = data, "give each an id of its own"
   if isinstance(data, Dataset):
     asked, advice = data.questions, "evaluate one split at a time"
@@ -285,27 +253,21 @@ def scores_of(
 
 def _by_function(system: Scorer, questions: Sequence[Question]) -> list[np.ndarray]:
   """Return a function's scores as float32."""
-  name, outputs = _called(system), system(questions)
-  if not hasattr(outputs, "__iter__"):
-    raise InputError(f"{name} gave {outputs!r:.40}: give one array of scores a question")
-  outputs = list(outputs)
-  if len(outputs) != len(questions):
-    raise InputError(f"{name} gave {len(outputs)} arrays for {len(questions)} questions")
-  scores = []
-  for question, values in zip(questions, outputs, strict=True):
-    try:
+  name, outputs, scores = _called(system), system(questions), []
+  try:
+    for question, values in zip(questions, list(outputs), strict=True):
       with np.errstate(over="ignore"):  # beyond float32 means infinite, which is refused
         values = np.asarray(values).astype(np.float32)
-    except (TypeError, ValueError, OverflowError) as error:
-      raise InputError(
-        f"{name}: the scores of question {question.id!r} are no numbers ({error})"
-      ) from error
-    if values.shape != (len(question.candidates),):
-      raise InputError(
-        f"{name}: question {question.id!r} has {len(question.candidates)} candidates, but "
-        f"scores of shape {values.shape}: give one a candidate"
-      )
-    scores.append(values)
+      if values.shape != (len(question.candidates),):
+        raise ValueError(
+          f"of question {question.id!r} with {len(question.candidates)} candidates, shape {values.shape}"
+        )
+      scores.append(values)
+  except (TypeError, ValueError, OverflowError) as error:
+    raise InputError(
+      f"{name} gives no scores of the questions ({error}): give one array of numbers a question, one "
+      "number a candidate"
+    ) from error
   return scores
 
 

@@ -28,8 +28,6 @@ from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import Components
 
-CONTEXT = ("candidate", "previous", "next")
-
 
 @dataclasses.dataclass(frozen=True)
 class Similarity:
@@ -68,12 +66,10 @@ class Words:
       raise InputError(
         f"{run.folder} is a run of {run.config.model.name}, which has no token vectors"
       )
-    self.run, self.question, self.questions = run, question, (question,)
-    self.components = run.components
+    self.question, self.components = question, run.components
     model = self.components.model
-    self.batcher = run.predictor.batcher(
-      self.questions, "sentences" if model.encodes else model.layout, request=True
-    )
+    layout = "sentences" if model.encodes else model.layout
+    self.batcher = run.predictor.batcher((question,), layout, request=True)
     self.table = word_table(self.components, question, self.batcher)
 
   def similarities(self, ranker: Ranker) -> list[Similarity]:
@@ -81,22 +77,25 @@ class Words:
     model = self.components.model
     if hasattr(model, "align"):
       return [plan for plan in self.alignment(ranker)[0] if plan.candidate]
-    name, scores = next(iter(ranker.all_scores(self.questions).items()))
+    name, scores = next(iter(ranker.all_scores((self.question,)).items()))
     score = {"score": float(scores[0][0]), "score_name": name}
-    question_unit, question, question_spans = self._side("question")
-    candidate_unit, candidate, candidate_spans = self._side("candidate")
+    question_unit, question, rows = self._side("question")
+    candidate_unit, candidate, columns = self._side("candidate")
     if not hasattr(model, "similarity_grids"):
       vectors = self._vectors(ranker)
-      q = np.stack([vectors[question_unit][span].mean(0) for span in question_spans])
-      c = np.stack([vectors[candidate_unit][span].mean(0) for span in candidate_spans])
+      q = np.stack([vectors[question_unit][span].mean(0) for span in rows])
+      c = np.stack([vectors[candidate_unit][span].mean(0) for span in columns])
       return [Similarity(question, candidate, cosine(q, c), **score)]
     grids = self._grids(ranker)
-    rows = [span for span in question_spans if span.start < grids.shape[1]]
-    columns = [span for span in candidate_spans if span.start < grids.shape[2]]
+    rows = [span for span in rows if span.start < grids.shape[1]]
+    columns = [span for span in columns if span.start < grids.shape[2]]
     shown = question[: len(rows)], candidate[: len(columns)]
     similarities = []
     for n, grid in enumerate(grids, 1):
-      values = np.array([[grid[a, b].mean() for b in columns] for a in rows], np.float64)
+      values = np.zeros((len(rows), len(columns)))
+      for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+          values[i, j] = grid[row, column].mean()
       mode = f"mode {n}" if len(grids) > 1 else ""
       similarities.append(Similarity(*shown, values, **score, what="similarity", mode=mode))
     return similarities
@@ -111,9 +110,8 @@ class Words:
 
     """
     model = self.components.model
-    batch = _first(next(iter(self._batches())))
-    apply = jax.jit(lambda v, b: model.apply(v, b, method="align"))
-    alignment = jax.tree.map(np.asarray, apply(_first(ranker.variables), batch))
+    batch = next(self._batches())
+    alignment = jax.tree.map(np.asarray, _applied(model, "align", ranker, batch))
     (s,), (e,) = np.nonzero(batch.examples.mask > 0)
     unit = int(batch.examples.members[s, e, 0])
     forms = [self.table.forms[form] for form in batch.words.form[s]]
@@ -125,62 +123,72 @@ class Words:
     for k, (name, text) in enumerate(_sentences(model.template, self.question, len(of.distance))):
       columns = np.flatnonzero(of.sentence[k] >= 0)
       plan = of.plan[k][np.ix_(rows, columns)].astype(np.float64)
-      marked = of.selected[k, columns] if model.alignment != "mean" else None
+      marked = None
+      if model.alignment != "mean":
+        marked = of.selected[k, columns]
       found = named(text, of.sentence[k, columns])
       cost = float(of.distance[k])
       plans.append(Similarity(question_words, found, plan, cost, "cost", "plan", name, marked))
-    for role, found in (("question", question_words), ("candidate", plans[0].candidate)):
-      if not found:
-        raise InputError(f"the {role} has no word that the encoder knows: give another text")
-    return plans, alignment.edges[s, e].astype(np.float64) if model.graph_layers else None
+    _require_words("question", question_words)
+    _require_words("candidate", plans[0].candidate)
+    if not model.graph_layers:
+      return plans, None
+    return plans, alignment.edges[s, e].astype(np.float64)
 
   def _side(self, role: str) -> tuple[int, tuple[str, ...], list[slice]]:
     """Returns the unit of the question or the candidate, its words, and the tokens of each."""
-    template = self.components.model.template
-    unit = int(template == "single" and role == "candidate")
-    text = self.question.text if role == "question" else self.question.candidates[0].text
+    template, prompts = self.components.model.template, self.components.prompts
+    if role == "question":
+      unit, text, prompt = 0, self.question.text, prompts.question
+    else:
+      unit, text, prompt = 0, self.question.candidates[0].text, ""
+      if template == "single":
+        unit, prompt = 1, prompts.candidate
     part = self.table.unit(unit)
     chosen = np.arange(len(part.word_start))
     if template != "single":
       chosen = np.flatnonzero(part.word_role == ROLES[role])
-    prompt = self.components.prompts.question
-    if role == "candidate":
-      prompt = self.components.prompts.candidate if template == "single" else ""
     chosen = chosen[len(words(prompt + text)) - len(words(text)) :]  # not the prompt's words
-    if not len(chosen):
-      raise InputError(f"the {role} {text!r} has no word that the encoder knows: give another text")
+    _require_words(role, chosen)
     spans = [slice(s, s + n) for s, n in zip(part.word_start[chosen], part.word_length[chosen])]
     return unit, as_written(text, [self.table.forms[f] for f in part.word_form[chosen]]), spans
 
   def _batches(self):
-    """Yields the batches that hold the question, `[accumulate, shard, …]`."""
+    """Yields the batches that hold the question, `[shard, …]`."""
     plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
     for i in range(len(plan)):
-      yield self.batcher.batch(plan, i)
+      yield _first(self.batcher.batch(plan, i))
 
   def _grids(self, ranker: Ranker) -> np.ndarray:
     """Returns the model's own similarities, `[modes, question tokens, candidate tokens]`."""
-    batch = _first(next(iter(self._batches())))
+    batch = next(self._batches())
     grids = jax.jit(self.components.model.similarity_grids)(_first(ranker.variables), batch)
     (s,), (e,) = np.nonzero(batch.examples.mask > 0)
     return np.asarray(grids, np.float64)[s, e]
 
   def _vectors(self, ranker: Ranker) -> dict[int, np.ndarray]:
     """Returns token vectors `[tokens, d]` float64 of each unit."""
-    model = self.components.model
-    apply = jax.jit(lambda v, b: model.apply(v, b, method="token_vectors"))
     vectors = {}
-    for batch in map(_first, self._batches()):
-      hidden = np.asarray(apply(_first(ranker.variables), batch), np.float64)
-      units = batch.units
+    for batch in self._batches():
+      hidden = _applied(self.components.model, "token_vectors", ranker, batch)
+      hidden, units = np.asarray(hidden, np.float64), batch.units
       for s, slot in zip(*np.nonzero(units.length)):
         row, at, length = units.row[s, slot], units.start[s, slot], units.length[s, slot]
         vectors[int(units.id[s, slot])] = hidden[s, row, at : at + length]
     return vectors
 
 
+def _applied(model: Any, method: str, ranker: Ranker, batch: Any) -> Any:
+  return jax.jit(lambda v, b: model.apply(v, b, method=method))(_first(ranker.variables), batch)
+
+
 def _first(tree: Any) -> Any:
   return jax.tree.map(lambda x: x[0], tree)
+
+
+def _require_words(role: str, found: Sequence) -> None:
+  if not len(found):
+    raise InputError(f"the {role} has no word that the encoder knows: give another text")
 
 
 def _sentences(template: str, question: Question, count: int) -> list[tuple[str, str]]:
@@ -189,9 +197,8 @@ def _sentences(template: str, question: Question, count: int) -> list[tuple[str,
     texts = [candidate.text for candidate in question.candidates]
     texts += [""] * (count - len(texts))
     return [(f"candidate {n}", text) for n, text in enumerate(texts, 1)]
-  candidate = question.candidates[0]
-  texts = (candidate.text, candidate.previous, candidate.next)
-  return list(zip(CONTEXT, texts))[:count]
+  one = question.candidates[0]
+  return [("candidate", one.text), ("previous", one.previous), ("next", one.next)][:count]
 
 
 def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
@@ -208,13 +215,9 @@ def word_table(components: Components, question: Question, batcher: Batcher) -> 
   tokenizer = components.source.tokenizer
   if components.source.open_vocabulary:
     tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)
+  length = components.config.data.max_length
   rebuilt = build_units(
-    texts,
-    tokenizer,
-    template=template,
-    roles=roles,
-    words=True,
-    max_length=components.config.data.max_length,
+    texts, tokenizer, template=template, roles=roles, words=True, max_length=length
   )
   same = np.array_equal(rebuilt.ids, units.ids) and np.array_equal(rebuilt.offsets, units.offsets)
   if not same:
@@ -236,8 +239,8 @@ def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
   """Returns the cosine of each row of `a` `[n, d]` with each of `b` `[m, d]`; 0 with a zero vector."""
-  unit = lambda x: x / np.where((norm := np.linalg.norm(x, axis=1, keepdims=True)) > 0, norm, 1.0)
-  return unit(a) @ unit(b).T
+  lengths = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)
+  return np.divide(a @ b.T, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
 
 def from_texts(
@@ -257,13 +260,12 @@ def from_texts(
     raise InputError(
       f"--text-candidate was given {len(candidates)} times; the run reads {most} at once"
     )
-  for name, texts in (("--text-question", [question]), ("--text-candidate", candidates)):
-    if not all(text.strip() for text in texts):
-      raise InputError(f"{name} is empty: give a text")
   in_context = []
   for n, text in enumerate(candidates, 1):
     in_context.append(Candidate(f"C{n}", text, previous=previous, next=following))
   asked = Question("Q", question, tuple(in_context))
+  if not question.strip() or not all(text.strip() for text in candidates):
+    raise InputError("--text-question or --text-candidate is empty: give a text")
   return normalise.apply([asked], config.data.rules)[0]
 
 
@@ -278,15 +280,13 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
   """
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
-  questions = data.splits[split]
-  question = next((q for q in questions if q.id == question_id), None)
-  if question is None:
+  found = [question for question in data.splits[split] if question.id == question_id]
+  if not found or not found[0].candidates:
     raise InputError(
-      f"--question-id={question_id}: {data.name} has no such question in its split "
-      f"{split!r} (the first is {questions[0].id}); name another --split?"
+      f"--question-id={question_id}: {data.name} has no such question with candidates in its split "
+      f"{split!r} (the first is {data.splits[split][0].id}); name another --split?"
     )
-  if not question.candidates:
-    raise InputError(f"--question-id={question_id} has no candidates: name another")
+  question = found[0]
   if config.model.get("template") == "joint":
     size = config.data.ranking_size
     if candidate_id is not None:
@@ -295,12 +295,11 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
         "leave it out"
       )
     order = rankings.load(config.data.ranking, data.splits, split.split("+")).order(question)
-    chosen = tuple(question.candidates[at] for at in order[:size])
+    chosen = [question.candidates[at] for at in order[:size]]
   elif candidate_id is None:
-    chosen = (question.candidates[(*question.positives, 0)[0]],)
+    chosen = [question.candidates[(*question.positives, 0)[0]]]
   else:
-    chosen = tuple(one for one in question.candidates if one.id == candidate_id)
+    chosen = [one for one in question.candidates if one.id == candidate_id]
     if not chosen:
-      known = ", ".join(candidate.id for candidate in question.candidates[:5])
-      raise InputError(f"--candidate-id={candidate_id}: question {question_id} has {known} …")
-  return Question(question.id, question.text, chosen)
+      raise InputError(f"--candidate-id={candidate_id}: question {question_id} has no such one")
+  return Question(question.id, question.text, tuple(chosen))

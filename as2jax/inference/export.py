@@ -4,13 +4,12 @@ A bi-encoder becomes a sentence-transformers folder, a cross-encoder one that tr
 AutoModelForSequenceClassification and sentence-transformers' CrossEncoder load.
 """
 
-import contextlib
 import dataclasses
 import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,7 @@ from as2jax.training.build import Components
 log = logging.getLogger(__name__)
 
 LABELS = {0: "answer"}  # one logit, w₁ − w₀, whose sigmoid is P(1)
-TOKENS = {"cls": "the first", "cls_last": "the last"}
-
-
-def classifier(family: families.Transformer) -> str:
-  """Returns the name of transformers' class of a family's sequence classifiers."""
-  return f"{family.classes}ForSequenceClassification"
+SIGMOID = "activation.Sigmoid"
 
 
 def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None) -> pathlib.Path:
@@ -56,23 +50,32 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   if seed is None and len(opened.seeds) > 1:
     raise InputError(f"the run has the seeds {opened.seeds}: choose one with --seed")
   seed = opened.check_seed(seed)
-  _check_output(output)
-  components = opened.components_as_begun()
+  if "://" in str(output) or not _is_new(pathlib.Path(output)):
+    raise InputError(f"{output} is not a new or empty local folder; name one")
+  components = opened.load_components(finished=False)
   form = published_form(components.model)
   params = opened.parameters(seed)
   for text in model_card.differences(config, components.model, form):
     log.warning("%s ranks otherwise than the run: %s", output, text)
   base, lower_case = _base(components, form)
-  with _whole(output) as folder:
-    write(folder, components, params, form=form, base=base, lower_case=lower_case)
-    described = {"form": form, "model": components.model, "prompts": components.prompts}
-    card = model_card.render(content, components.config, seed, **described)
-    (folder / "README.md").write_text(card, encoding="utf-8")
-  return pathlib.Path(output)
+  described = {"form": form, "model": components.model, "prompts": components.prompts}
+  card = model_card.render(content, components.config, seed, **described)
+  output = pathlib.Path(output)
+  scratch = output.absolute().parent / f".{output.name}.{os.getpid()}"
+  try:
+    scratch.mkdir(parents=True)
+    write(scratch, components, params, form=form, base=base, lower_case=lower_case)
+    (scratch / "README.md").write_text(card, encoding="utf-8")
+    os.replace(scratch, output)
+  except OSError as error:
+    raise InputError(f"{output} cannot be written: {error}") from error
+  finally:
+    shutil.rmtree(scratch, ignore_errors=True)
+  return output
 
 
 def published_form(model: System) -> PublishedForm:
-  """What the model declares of its published form.
+  """Returns what the model declares of its published form.
 
   Raises:
     InputError: no architecture of the original libraries gives the model's scores.
@@ -95,37 +98,29 @@ def published_form(model: System) -> PublishedForm:
       f"the encoder {type(model.encoder).__name__} is a class of your own, which the original "
       "libraries do not have"
     )
-  if form.kind == "sentence_transformer":
-    if "attention" in form.pooling:
-      raise InputError(
-        "model.pooling = 'attention': sentence-transformers has no pooling with a "
-        f"learned query; poolings that it has: {', '.join(_poolings())}"
-      )
-    return form
-  if form.kind == "reranker":
+  if "attention" in form.pooling:
+    raise InputError(
+      "model.pooling = 'attention': sentence-transformers has no pooling with a learned query; "
+      f"poolings that it has: {', '.join(sorted(sentence_folder.POOLINGS.values()))}"
+    )
+  if form.kind != "sequence_classifier":
     return form
   if not family.head:  # its classifiers have other layers than ours: a list of modules has any
-    return _as_modules(form, model.encoder.hidden_size)
+    layers = (("dense", 1, "identity", True),)
+    if form.pooler:
+      layers = (("dense", model.encoder.hidden_size, "tanh", True), *layers)
+    return dataclasses.replace(form, kind="reranker", pooling=(form.token,), layers=layers)
   if form.token != family.token:
     raise InputError(
-      f"model.token = {form.token!r}: {classifier(family)} classifies by "
-      f"{TOKENS[family.token]} token ({family.token!r}) alone"
+      f"model.token = {form.token!r}: {family.classes}ForSequenceClassification reads "
+      f"{family.token!r} alone"
     )
   if not form.pooler and not family.bare_head:
     raise InputError(
-      f"model.pooler = False: {classifier(family)} always has a tanh layer "
-      "before its head, so nothing would give the same scores; train with "
-      "--config.model.pooler=True"
+      f"model.pooler = False: {family.classes}ForSequenceClassification always has a tanh layer "
+      "before its head; train with --config.model.pooler=True"
     )
   return form
-
-
-def _as_modules(form: PublishedForm, width: int) -> PublishedForm:
-  """A two-way classifier as pooling and dense layers that end in one logit."""
-  before = (("dense", width, "tanh", True),) if form.pooler else ()
-  return dataclasses.replace(
-    form, kind="reranker", pooling=(form.token,), layers=(*before, ("dense", 1, "identity", True))
-  )
 
 
 def write(
@@ -162,7 +157,7 @@ def write(
     tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
     for (layer, leaves), stem in zip(layers, stems, strict=True):
       tensors |= cross_encoder_folder.tensors_of(layer, stem, leaves)
-  architecture = classifier(family) if stems else f"{family.classes}Model"
+  architecture = family.classes + ("ForSequenceClassification" if stems else "Model")
   transformer_folder.write_transformer(
     folder, tensors, architecture=architecture, settings=settings, **source
   )
@@ -211,8 +206,11 @@ def _head(
     layers = []
     for number, layer in enumerate(form.layers):
       layers.append((layer, _below(params, f"layer_{number}/")))
-    stems = cross_encoder_folder.stems(base)
-    return stems, _labels_of(base, form.layers[-1][1]) if stems else {}, layers
+    stems, classes = cross_encoder_folder.stems(base), form.layers[-1][1]
+    if not stems:
+      return (), {}, layers
+    names = cross_encoder_folder.labels(base) or [f"LABEL_{i}" for i in range(classes)]
+    return stems, _labels(names, SIGMOID if classes == 1 else "linear.Identity"), layers
   kernel, bias = params["head/kernel"], params["head/bias"]
   single = {"kernel": kernel[:, 1:] - kernel[:, :1], "bias": bias[1:] - bias[:1]}  # w₁ − w₀
   layers = [(("dense", 1, "identity", True), single)]
@@ -223,17 +221,13 @@ def _head(
     parts.insert(0, "pooler")
   if form.kind == "reranker":
     return (), {}, layers
-  return [family.head[part] for part in parts], _classifier_settings(form, family), layers
-
-
-def _labels_of(base: epath.PathLike, classes: int) -> dict[str, Any]:
-  """Returns the names of the classes as the base has them; of one class, the score is P(it)."""
-  names = cross_encoder_folder.labels(base) or [f"LABEL_{i}" for i in range(classes)]
-  kind = "activation.Sigmoid" if classes == 1 else "linear.Identity"
-  return _labels(names, kind)
+  settings = _labels(list(LABELS.values()), SIGMOID)
+  settings |= family.classifier_settings(form.pooler, form.dropout)
+  return [family.head[part] for part in parts], settings, layers
 
 
 def _labels(names: Sequence[str], activation: str) -> dict[str, Any]:
+  """Returns what the config of a classifier says of its classes, and of how a score is made of logits."""
   return {
     "id2label": {str(i): name for i, name in enumerate(names)},
     "label2id": {name: i for i, name in enumerate(names)},
@@ -241,18 +235,8 @@ def _labels(names: Sequence[str], activation: str) -> dict[str, Any]:
   }
 
 
-def _classifier_settings(form: PublishedForm, family: families.Transformer) -> dict[str, Any]:
-  """Returns what the config of a family's sequence classifier says of its head and its one class."""
-  return {
-    "id2label": {str(i): label for i, label in LABELS.items()},
-    "label2id": {label: i for i, label in LABELS.items()},
-    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
-    **family.classifier_settings(form.pooler, form.dropout),
-  }
-
-
 def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
-  """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
+  """Returns the folder of the base transformer, and whether texts are lower-cased before its tokeniser."""
   folder = hub.resolve(components.config.encoder.pretrained)
   if form.kind == "reranker" and (published := cross_encoder_folder.read(folder)):
     return published.transformer, published.lower_case
@@ -263,37 +247,13 @@ def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool
 
 
 def _below(params: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
-  """The tree of what lies below `prefix`."""
-  flat = {
-    path.removeprefix(prefix): value for path, value in params.items() if path.startswith(prefix)
-  }
+  """Returns the tree of what lies below `prefix`."""
+  flat = {}
+  for path, value in params.items():
+    if path.startswith(prefix):
+      flat[path.removeprefix(prefix)] = value
   return traverse_util.unflatten_dict(flat, sep="/")
 
 
-def _poolings() -> list[str]:
-  return sorted(sentence_folder.POOLINGS.values())
-
-
-def _check_output(output: epath.PathLike) -> None:
-  if "://" in str(output):
-    raise InputError(f"{output} is no local folder; give one, and copy it from there")
-  path = pathlib.Path(output)
-  if path.exists() and not path.is_dir():
-    raise InputError(f"{output} is a file; name a new folder")
-  if path.exists() and any(path.iterdir()):
-    raise InputError(f"{output} is not empty; name a new folder, or remove this one")
-
-
-@contextlib.contextmanager
-def _whole(output: epath.PathLike) -> Generator[pathlib.Path, None, None]:
-  """A folder beside `output` that takes its place when the block ends without an error."""
-  output = pathlib.Path(output)
-  scratch = output.absolute().parent / f".{output.name}.{os.getpid()}"
-  try:
-    scratch.mkdir(parents=True)
-    yield scratch
-    os.replace(scratch, output)
-  except OSError as error:
-    raise InputError(f"{output} cannot be written: {error}") from error
-  finally:
-    shutil.rmtree(scratch, ignore_errors=True)
+def _is_new(output: pathlib.Path) -> bool:
+  return not output.exists() or (output.is_dir() and not any(output.iterdir()))

@@ -1,48 +1,200 @@
 """Documents to be searched exactly, by the vectors of a bi-encoder or by words.
 
-Each document is encoded once. An index with a path is a folder of parts, which are memory-mapped: the
-next call finds what an interrupted one has encoded, and more can be appended. Documents are
-identified by a digest of texts and ids, the model by its fingerprint.
+An index with a path is a folder of memory-mapped parts. A digest of texts and ids identifies the documents of a
+part, the fingerprint of the ranker its model.
 """
 
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
-import logging
 import operator
 import os
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import exact_search, retrieve
-from as2jax.inference.index_part import Hit, Part, Rows, parts_of
-from as2jax.runtime import registry
+from as2jax.runtime import cache, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock, read_object, write_whole
 
 Ranker = Any  # `as2jax.inference.ranker.Ranker`, which makes indexes
 CONTENT = "index.json"
 FORMAT = 3
-FIELDS = {  # of CONTENT, with their types
-  "parts": list,
-  "source": str | None,
-  "seed": int | None,
-  "dtype": str,
-  "ranker": str,
-}
+FIELDS = {"parts": list, "source": str | None, "seed": int | None, "dtype": str, "ranker": str}
+DOCUMENTS = 4096  # in a part: the most that an interruption loses
 DEPTH = 100  # documents that a second ranker ranks again
 DEEPEST = 4096  # documents that the device finds of a query, before all are scored in float64
 
 Progress = Callable[[int, int], None]
+Found = list[tuple[np.ndarray, np.ndarray]]  # positions of documents and their scores, a query
 
-log = logging.getLogger(__name__)
+
+@dataclasses.dataclass(frozen=True)
+class Hit:
+  """One candidate of a ranking, or one document of an index.
+
+  Attributes:
+    index: its position among what was ranked.
+    score: higher is better.
+    text, id: as they were given.
+
+  """
+
+  index: int
+  score: float
+  text: str
+  id: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Strings:
+  """Texts as one array of UTF-8 bytes and the offset at which each begins, `[n + 1]`."""
+
+  data: np.ndarray
+  offsets: np.ndarray
+
+  @classmethod
+  def of(cls, texts: Sequence[str]) -> "Strings":
+    """Packs texts; lone surrogates survive."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+  def __len__(self) -> int:
+    return len(self.offsets) - 1
+
+  def __iter__(self) -> Iterator[str]:
+    return (self[i] for i in range(len(self)))
+
+  def __getitem__(self, i: int) -> str:
+    piece = self.data[self.offsets[i] : self.offsets[i + 1]]
+    return piece.tobytes().decode("utf-8", "surrogatepass")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """Some documents of an index, in memory or memory-mapped.
+
+  Attributes:
+    texts, ids: of the documents.
+    digest: SHA-256 of both.
+    vectors: `[n, d]` float32, prepared for the search; None where documents are ranked by words.
+    made_by: the fingerprint of the model that encoded them.
+    error: bound on the rounding of a float32 score, for a query of length 1.
+
+  """
+
+  texts: Strings
+  ids: Strings
+  digest: str
+  vectors: Any = None
+  made_by: str = ""
+  error: float = 0.0
+
+  def __len__(self) -> int:
+    return len(self.texts)
+
+  @classmethod
+  def read(cls, folder: pathlib.Path) -> "Part | None":
+    """Memory-maps what `write` wrote; None where not all of it is there."""
+    stored = cache.read(folder, "part of an index")
+    if stored is None:
+      return None
+    arrays = stored.arrays
+    texts = Strings(arrays["text_bytes"], arrays["text_offsets"])
+    ids = Strings(arrays["id_bytes"], arrays["id_offsets"])
+    return cls(texts, ids, vectors=arrays.get("vectors"), **stored.fields)
+
+  def write(self, folder: pathlib.Path) -> None:
+    """Writes the part into a folder, whole or not at all."""
+    arrays = {
+      "text_bytes": self.texts.data,
+      "text_offsets": self.texts.offsets,
+      "id_bytes": self.ids.data,
+      "id_offsets": self.ids.offsets,
+    }
+    if self.vectors is not None:
+      arrays["vectors"] = self.vectors
+
+    def build(writer: cache.Writer) -> dict[str, Any]:
+      for name, array in arrays.items():
+        writer.create(name, array.shape, array.dtype)
+        writer.write(name, array)
+      return {"digest": self.digest, "made_by": self.made_by, "error": self.error}
+
+    cache.write(folder, build)
+
+
+class Rows:
+  """The documents of all parts in one numbering; sliced, their vectors `[n, d]` (`Searcher`)."""
+
+  def __init__(self, parts: Sequence[Part]):
+    self.parts = tuple(parts)
+    self.starts = np.cumsum([0, *map(len, parts)])
+
+  def __len__(self) -> int:
+    return int(self.starts[-1])
+
+  @property
+  def shape(self) -> tuple[int, int]:
+    """`[rows, d]`."""
+    return len(self), self.parts[0].vectors.shape[1]
+
+  def __getitem__(self, rows: slice) -> np.ndarray:
+    first, last, _ = rows.indices(len(self))
+    pieces = []
+    for start, part in zip(self.starts, self.parts):
+      if start < last and start + len(part) > first:
+        pieces.append(part.vectors[max(first - start, 0) : last - start])
+    if len(pieces) == 1:  # not copied
+      return pieces[0]
+    return np.concatenate(pieces)
+
+  def find(self, entry: int) -> tuple[Part, int]:
+    """Returns the part that holds a document, and its position there."""
+    number = int(np.searchsorted(self.starts, entry, "right")) - 1
+    return self.parts[number], int(entry - self.starts[number])
+
+  def take(self, entries: np.ndarray) -> np.ndarray:
+    """Returns the vectors of some documents."""
+    rows = []
+    for entry in entries:
+      part, at = self.find(entry)
+      rows.append(part.vectors[at])
+    return np.stack(rows)
+
+  def hold_the_best(self, query: np.ndarray, entries: np.ndarray, k: int, lowest: float) -> bool:
+    """Checks that the best k of all documents are among `entries`, whatever float32 has rounded.
+
+    Args:
+      query: prepared.
+      entries: what the device has found.
+      lowest: the score of the last of them, −∞ where all documents were found.
+
+    """
+    query = query.astype(np.float64)
+    exact = self.take(entries).astype(np.float64) @ query
+    error = float(np.linalg.norm(query)) * max(part.error for part in self.parts)
+    return bool(np.partition(exact, -k)[-k] > lowest + error)
+
+  def best(self, scores_of: Callable[[np.ndarray], np.ndarray], k: int) -> np.ndarray:
+    """Returns the positions of the k greatest float64 scores of vectors, equal ones ascending."""
+    entries, scores = np.zeros(0, np.int64), np.zeros(0)
+    for start in range(0, len(self), exact_search.ROWS):
+      block = scores_of(self[start : start + exact_search.ROWS])
+      entries = np.concatenate([entries, start + np.arange(len(block))])
+      scores = np.concatenate([scores, block])
+      first = np.lexsort((entries, -scores))[:k]
+      entries, scores = entries[first], scores[first]
+    return entries
 
 
 class Index:
@@ -55,16 +207,13 @@ class Index:
   """
 
   def __init__(self, ranker: Ranker, path: str | os.PathLike | None = None):
-    """Makes an index without documents; `add` brings them.
-
-    Raises:
-      InputError: the folder holds other files, or the ranker's score cannot be searched.
-
-    """
+    """Makes an index without documents, in a folder that holds no other files."""
     self.ranker = ranker
     self.path = None if path is None else _local(path)
-    if self.path is not None and _holds_others(self.path):
-      raise InputError(f"{path} is not empty and holds no index: give a new folder")
+    if self.path is not None and self.path.is_dir() and not (self.path / CONTENT).exists():
+      for file in self.path.iterdir():
+        if not file.name.startswith("."):  # hidden ones are of a write that was stopped
+          raise InputError(f"{path} is not empty and holds no index: give a new folder")
     self._rows = Rows(())
     self._words: tuple[Rows, Callable[[str], np.ndarray]] | None = None
     self._adding = threading.Lock()
@@ -122,8 +271,7 @@ class Index:
     if ranker.fingerprint != content["ranker"]:
       raise InputError(
         f"{path} was made with other parameters, tokeniser or settings than those of "
-        f"{ranker.source or ranker.name} ({content['ranker'][:12]}, not {ranker.fingerprint[:12]}): "
-        "its vectors cannot be compared with this model's; make the index anew"
+        f"{ranker.source or ranker.name}, whose vectors are others: make the index anew"
       )
     index = cls(ranker, folder)
     parts = []
@@ -141,12 +289,12 @@ class Index:
   @property
   def texts(self) -> list[str]:
     """Of all documents."""
-    return [part.texts[i] for part in self._rows.parts for i in range(len(part))]
+    return [text for part in self._rows.parts for text in part.texts]
 
   @property
   def ids(self) -> list[str]:
     """Of all documents."""
-    return [part.ids[i] for part in self._rows.parts for i in range(len(part))]
+    return [name for part in self._rows.parts for name in part.ids]
 
   def add(
     self,
@@ -166,20 +314,27 @@ class Index:
 
     Raises:
       InputError: no texts, an empty one, another number of ids, an id that occurs twice, a folder to
-        which another process adds, or has added since it was opened.
+        which another process adds, or has added since it was opened, or that cannot be written.
 
     """
     with self._adding, self._alone():
       added = parts_of(texts, ids, len(self))
       parts = list(self._rows.parts)
       _check_ids([*parts, *added])
-      self._write_content(parts)
       count, done = sum(map(len, added)), 0
-      for part in added:
-        parts.append(self._encoded(part, len(parts)))
-        done += len(part)
-        (progress or _log)(done, count)
-      self._write_content(parts)
+      try:
+        self._write_content(parts)
+        for part in added:
+          parts.append(self._encoded(part, len(parts)))
+          done += len(part)
+          if progress is not None:
+            progress(done, count)
+        self._write_content(parts)
+      except OSError as error:
+        raise InputError(
+          f"{self.path}: the index cannot be written ({error}); free or allow space there, or give "
+          "another folder for the index"
+        ) from error
       self._rows = Rows(parts)
 
   def search(
@@ -210,53 +365,51 @@ class Index:
     if not rows.parts:
       raise InputError("the index holds no documents yet: add some")
     search = self._by_vectors if self.ranker.has_vectors else self._by_words
-    hits = []
-    for entries, scores in search(queries, min(max(k, depth) if rerank else k, len(rows)), rows):
-      hits.append([rows.hit(entry, score) for entry, score in zip(entries, scores, strict=True)])
+    hits, questions = [], []
+    found = search(queries, min(max(k, depth) if rerank else k, len(rows)), rows)
+    for i, (query, (entries, scores)) in enumerate(zip(queries, found, strict=True)):
+      its, candidates = [], []
+      for entry, score in zip(entries.tolist(), scores.tolist(), strict=True):
+        part, at = rows.find(entry)
+        its.append(Hit(entry, score, part.texts[at], part.ids[at]))
+        candidates.append(Candidate(str(len(candidates)), part.texts[at]))
+      hits.append(its)
+      questions.append(Question(str(i), query, tuple(candidates)))
     if rerank is None:
       return hits
-    questions = []
-    for i, (query, found) in enumerate(zip(queries, hits, strict=True)):
-      candidates = tuple(Candidate(str(n), hit.text) for n, hit in enumerate(found))
-      questions.append(Question(str(i), query, candidates))
     results = []
-    for found, ranked in zip(hits, rerank.rank_each(questions), strict=True):
-      again = [dataclasses.replace(found[hit.index], score=hit.score) for hit in ranked[:k]]
+    for its, ranked in zip(hits, rerank.rank_each(questions), strict=True):
+      again = [dataclasses.replace(its[hit.index], score=hit.score) for hit in ranked[:k]]
       results.append(again)
     return results
 
-  def _by_vectors(
-    self, queries: Sequence[str], k: int, rows: Rows
-  ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns for each query the positions of the best documents, and their scores."""
+  def _by_vectors(self, queries: Sequence[str], k: int, rows: Rows) -> Found:
     similarity = self.ranker.similarity
     vectors = self.ranker.encode_query(queries)
     prepared = exact_search.prepared(vectors, similarity, side="query")
     # One program for every k up to 16, 32, …, and for one query or a block of them. Twice as many are
     # found as wanted: float32 orders near-equal distances by rounding, float64 then as they are.
     count = max(32, 1 << (2 * k - 1).bit_length())
-    found: list[np.ndarray] = [np.zeros(0, np.int32)] * len(vectors)
-    sure = np.zeros(len(vectors), bool)
+    result = None
     if count <= DEEPEST:
       block = 1 if len(vectors) == 1 else exact_search.QUERIES
       result = exact_search.Searcher(self.ranker.mesh, k=count, queries=block)(prepared, rows)
-      for i, entries in enumerate(result.entries):
-        found[i] = entries[entries != exact_search.NONE]
-        sure[i] = rows.hold_the_best(prepared[i], found[i], k, float(result.scores[i, -1]))
-    for i in np.flatnonzero(~sure):
-      found[i] = rows.best(functools.partial(_scores, vectors[i], similarity=similarity), k)
     results = []
-    for vector, entries in zip(vectors, found, strict=True):
+    for i, vector in enumerate(vectors):
+      entries, sure = np.zeros(0, np.int32), False
+      if result is not None:
+        entries = result.entries[i][result.entries[i] != exact_search.NONE]
+        sure = rows.hold_the_best(prepared[i], entries, k, float(result.scores[i, -1]))
+      if not sure:
+        entries = rows.best(functools.partial(_scores, vector, similarity=similarity), k)
       scores = _scores(vector, rows.take(entries), similarity)
       order = np.lexsort((entries, -scores))[:k]
       results.append((entries[order], scores[order]))
     return results
 
-  def _by_words(
-    self, queries: Sequence[str], k: int, rows: Rows
-  ) -> list[tuple[np.ndarray, np.ndarray]]:
+  def _by_words(self, queries: Sequence[str], k: int, rows: Rows) -> Found:
     if (words := self._words) is None or words[0] is not rows:
-      texts = [part.texts[i] for part in rows.parts for i in range(len(part))]
+      texts = [text for part in rows.parts for text in part.texts]
       self._words = words = rows, self.ranker.over_pool(texts)
     results = []
     for query in queries:
@@ -283,20 +436,24 @@ class Index:
   def _encoded(self, part: Part, number: int) -> Part:
     """Returns a part with its vectors; from disk, where an interrupted call has left it."""
     ranker = self.ranker
-    if self.path is not None and self._part_folder(number).exists():
-      stored = Part.read(self._part_folder(number))
+    folder = None if self.path is None else self._part_folder(number)
+    if folder is not None and folder.exists():
+      stored = Part.read(folder)
       if stored and (stored.digest, stored.made_by) == (part.digest, ranker.fingerprint):
         return stored
+      shutil.rmtree(folder, ignore_errors=True)  # of other documents
     vectors, error = None, 0.0
     if ranker.has_vectors:
-      vectors = ranker.encode_document([part.texts[i] for i in range(len(part))])
+      vectors = ranker.encode_document(list(part.texts))
       vectors = exact_search.prepared(vectors, ranker.similarity, side="pool")
       error = exact_search.rounding(vectors)
     part = dataclasses.replace(part, vectors=vectors, error=error, made_by=ranker.fingerprint)
-    if self.path is None:
+    if folder is None:
       return part
-    shutil.rmtree(self._part_folder(number), ignore_errors=True)  # of other documents
-    return part.write(self._part_folder(number))
+    part.write(folder)
+    stored = Part.read(folder)
+    assert stored is not None  # `write` has read it
+    return stored
 
   def _part_folder(self, number: int) -> pathlib.Path:
     assert self.path is not None, "an index in memory has no files"
@@ -314,22 +471,38 @@ class Index:
       "documents": sum(map(len, parts)),
       "parts": [part.digest for part in parts],
     }
-    try:
-      write_whole(self.path / CONTENT, json.dumps(content, indent=2) + "\n")
-    except OSError as error:
-      raise InputError(f"{self.path} cannot be written: {error}") from error
+    write_whole(self.path / CONTENT, json.dumps(content, indent=2) + "\n")
 
 
-def _log(done: int, count: int) -> None:
-  log.info("%d of %d documents encoded", done, count)
+def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
+  """Splits texts and ids into parts, without vectors."""
+  if isinstance(texts, str):
+    raise InputError(f"{texts!r:.100} is one text: give a list of texts")
+  texts = list(texts)
+  ids = list(map(str, range(start, start + len(texts)) if ids is None else ids))
+  if not texts or len(texts) != len(ids):
+    raise InputError(
+      f"{len(texts)} texts and {len(ids)} ids: give one text or more, and an id of each"
+    )
+  for name, text in zip(ids, texts):
+    if not isinstance(text, str) or not text.strip():
+      raise InputError(f"document {name!r} is {text!r}: give a text")
+  parts = []
+  for at in range(0, len(texts), DOCUMENTS):
+    packed = Strings.of(texts[at : at + DOCUMENTS]), Strings.of(ids[at : at + DOCUMENTS])
+    digest = hashlib.sha256()
+    for strings in packed:
+      digest.update(strings.offsets.tobytes() + strings.data.tobytes())
+    parts.append(Part(*packed, digest.hexdigest()))
+  return parts
 
 
 def _check_ids(parts: Sequence[Part]) -> None:
   """Refuses an id that occurs twice."""
   seen: set[str] = set()
   for part in parts:
-    for i in range(len(part)):
-      if (name := part.ids[i]) in seen:
+    for name in part.ids:
+      if name in seen:
         raise InputError(f"the id {name!r} occurs twice: give each document its own")
       seen.add(name)
 
@@ -353,17 +526,10 @@ def _read_content(folder: pathlib.Path) -> dict[str, Any]:
   for key, types in FIELDS.items():
     if not isinstance(content.get(key, ...), types):
       raise InputError(
-        f"{folder / CONTENT}: {key} is {content.get(key, 'missing')!r}: it was changed by hand "
-        "or is of an earlier version; put it back, or make the index anew"
+        f"{folder / CONTENT}: {key} is {content.get(key, 'missing')!r}: put it back, or make the "
+        "index anew"
       )
   return content
-
-
-def _holds_others(folder: pathlib.Path) -> bool:
-  """Checks whether a folder has files and no index; hidden ones are of a write that was stopped."""
-  if (folder / CONTENT).exists() or not folder.is_dir():
-    return False
-  return any(not path.name.startswith(".") for path in folder.iterdir())
 
 
 def _local(path: Any) -> pathlib.Path:

@@ -41,7 +41,11 @@ KINDS = {
   "reranker": "A published cross-encoder with its own head",
   "crossencoder": "A cross-encoder: question and sentence in one sequence, two classes",
 }
-SCOPES = {"all": "all parameters", "matching": "the parameters that this model has, too,"}
+SCOPES = {
+  "all": "all parameters",
+  "matching": "the parameters that this model has, too,",
+  "encoder": "the encoder",
+}
 CARD = """\
 ---
 library_name: sentence-transformers
@@ -52,15 +56,12 @@ tags:
 {% if on_hub %}base_model: {{ weights.pretrained }}
 {% endif %}---
 
-# {{ name }} on {{ data.name }}
+# {{ config.model.name }} on {{ data.name }}
 
 {{ kind }}, for answer sentence selection: it ranks sentences by how well they answer a question. \
-Made with as2jax {{ versions.as2jax }}, seed {{ outcome.seed }} of {{ seeds | join(", ") }}.
-{% if bi_encoder %}Vectors are compared by {{ form.score }} \
-{{ "distance, with a minus" if form.score == "euclidean" else "similarity" }}.
-{% endif %}{% if not outcome.steps %}\
-This run took no training step: these are the weights that it began with.
-{% endif %}
+Made with as2jax {{ versions.as2jax }}, seed {{ outcome.seed }} of {{ seeds | join(", ", attribute="seed") }}, by \
+{{ outcome.steps }} training steps, of which the best was {{ outcome.best_step }}.
+
 ## Use
 
 ```python
@@ -74,7 +75,7 @@ scores = model.similarity(questions, sentences)
 {% else %}scores = model.similarity(model.encode(questions), model.encode(sentences))
 {% endif %}{% endif %}```
 
-Higher scores are better. Inputs of more than {{ max_length }} tokens are cut, as they were in training.\
+Higher scores are better. Inputs of more than {{ config.data.max_length }} tokens are cut, as in training.\
 {% if bi_encoder and prompted %} The prompt `query` is `{{ prompts.question }}`, and `document` is \
 `{{ prompts.candidate }}`: without them the vectors are others.\
 {% elif prompts.question %} `{{ prompts.question }}` stands before each question: `CrossEncoder` puts \
@@ -92,31 +93,18 @@ Of seed {{ outcome.seed }}, ranked by `{{ form.score }}`; ties: {{ ties }}. A ha
 {% endfor %}{% for note in outcome.notes %}
 Note: {{ note }}.
 {% endfor %}
-## Data
+## Made of
 
-`{{ data.name }}`, its fingerprint (SHA-256 of the records) and counts:
+`{{ data.name }}` (SHA-256 of its records) and the weights `{{ weights.pretrained }}` (SHA-256 \
+`{{ weights.sha256 }}`; pooler before the head: {{ weights.pooler }}):
 
-| split | {{ counts | join(" | ") }} | fingerprint |
-|---|---|---|---|---|
-{% for split, entry in data.splits.items() %}| {{ split }} | \
-{% for key in counts %}{{ entry.get(key, "–") }} | {% endfor %}`{{ entry.fingerprint }}` |
-{% endfor %}
-## Base weights
-
-`{{ weights.pretrained }}`; SHA-256 of the pretrained parameters `{{ weights.sha256 }}`; pooler before \
-the head: {{ weights.pooler }}.
-{% for line in statements %}
-- {{ line }}{% endfor %}
-{% if warm_start %}
-From them another run made the start of this one: {{ scopes.get(warm_start.scope, "the encoder") }} of \
+{% for split, entry in data.splits.items() %}- {{ split }}: `{{ entry.fingerprint }}`
+{% endfor %}{% for line in statements %}- {{ line }}
+{% endfor %}{% if warm_start %}
+Another run made the start of this one: {{ scopes[warm_start.scope] }} of \
 `{{ warm_start.model }}` trained on `{{ warm_start.data }}` (step {{ taken.step }}; SHA-256 of what was \
 taken `{{ taken.sha256 }}`).
 {% endif %}
-## Training
-
-{{ outcome.steps }} steps were taken; the best checkpoint is that of step {{ outcome.best_step }} \
-(epoch {{ outcome.best_epoch }}).
-
 {% for key, value in settings %}- `{{ key }}`: {{ value }}
 {% endfor %}
 Versions: {% for name, version in versions.items() %}{{ name }} {{ version }}\
@@ -140,54 +128,42 @@ def render(
   """Returns the card as Markdown; every fact is from the run's results and config.
 
   Args:
-    content: of `results.json`.
-    config: the run's.
-    seed: the one that is exported.
-    form: what is exported.
-    model: the system.
-    prompts: what the run put before texts.
+    content: of `results.json`; config: the run's.
+    seed: the one that is exported; form: what is exported.
+    model: the system; prompts: what the run put before texts.
 
   """
   import jinja2
 
-  outcome = next(o for o in content["seeds"] if o["seed"] == seed)
-  own = form.score == model.ranking_score
-  pretrained, splits = content["weights"]["pretrained"], content["data"]["splits"]
-  pool = any("entries" in entry for entry in splits.values())
+  outcome = next(one for one in content["seeds"] if one["seed"] == seed)
+  pretrained = content["weights"]["pretrained"]
   settings = []
   for key, value in sorted(flatten(json.loads(config.to_json())).items()):
     made = any(key == name or (name[-1] == "." and key.startswith(name)) for name in SETTINGS)
     if value is not None and made:
       settings.append((key, json.dumps(value)))
-  taken = {}
-  if "warm_start" in content:
-    taken = next(one for one in content["warm_start"]["seeds"] if one["seed"] == seed)
+  facts = {**content, "taken": {}}
+  if facts.setdefault("warm_start", None):
+    facts["taken"] = next(one for one in content["warm_start"]["seeds"] if one["seed"] == seed)
+  facts["metrics"] = outcome["metrics"]
+  if form.score != model.ranking_score:
+    facts["metrics"] = outcome["other_scores"][form.score]
   environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
   return environment.from_string(CARD).render(
-    name=config.model.name,
+    **facts,
+    config=config,
     kind=KINDS.get(config.model.name, f"The model `{config.model.name}`"),
-    data=content["data"],
-    counts=("entries", "queries", "questions") if pool else ("questions", "pairs", "positives"),
-    versions=content["versions"],
-    weights=content["weights"],
     # A name on the hub: what lies in a folder of somebody's disk means nothing to a reader.
     on_hub=not epath.Path(pretrained).is_dir() and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", pretrained),
     statements=pretraining.statements(content),
-    warm_start=content.get("warm_start"),
-    taken=taken,
     scopes=SCOPES,
-    ties=content["ties"],
-    selected_on=content["selected_on"],
     outcome=outcome,
-    metrics=outcome["metrics"] if own else outcome["other_scores"][form.score],
     form=form,
     bi_encoder=form.kind == "sentence_transformer",
     prompts=prompts,
     prompted=bool(prompts.question or prompts.candidate),
-    max_length=config.data.max_length,
     settings=settings,
     reasons=differences(config, model, form),
-    seeds=[o["seed"] for o in content["seeds"]],
   )
 
 

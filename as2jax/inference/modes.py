@@ -11,14 +11,11 @@ from as2jax.runtime.errors import InputError
 
 REPORT = "as2jax.report.make:automatic"  # writes the page of a run that has ended
 
+log = logging.getLogger(__name__)
+
 
 def run(config: Any, workdir: str) -> str:
-  """Runs the mode that the config names; returns what to print.
-
-  Raises:
-    InputError: anything that the user gave and that cannot be.
-
-  """
+  """Runs the mode that the config names; returns what to print."""
   workdir = prepare(config, workdir)
   if config.mode == "predict":
     from as2jax.inference import reevaluate
@@ -50,12 +47,7 @@ def content(config: Any, workdir: str) -> dict[str, Any]:
 
 
 def prepare(config: Any, workdir: str) -> str:
-  """Checks the config, then the device and the cache of programs; returns the absolute folder.
-
-  Raises:
-    InputError: anything that the user gave and that cannot be.
-
-  """
+  """Checks the config, then the device and the cache of programs; returns the absolute folder."""
   if not workdir:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
   check.check(config)
@@ -68,11 +60,10 @@ def prepare(config: Any, workdir: str) -> str:
 
   cpu_compiler.check(devices.backend())
   if processes.first():
-    say = logging.getLogger(__name__).info
-    say("%s: %s", workdir, devices.description())
+    log.info("%s: %s", workdir, devices.description())
     if warning := devices.unused():
-      say(warning)
+      log.info(warning)
   if devices.backend() == "cpu" and (advice := huge_pages_advice(os.environ)):
-    logging.getLogger(__name__).info(advice)
+    log.info(advice)
   use_compile_cache(config)
   return workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it

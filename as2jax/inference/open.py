@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import jax
 from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
@@ -18,7 +17,6 @@ from as2jax.config import base, check, jobs, recipes
 from as2jax.config import overrides as config_overrides
 from as2jax.data import columns as column_names
 from as2jax.data import tables, user_files
-from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder
 from as2jax.encoders.sentence_folder import SentenceFolder
@@ -29,15 +27,18 @@ from as2jax.inference.run import Run
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.devices import use_compile_cache
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import lock, read_json
-from as2jax.training import build, record
+from as2jax.runtime.files import read_json
+from as2jax.training import build
 
 if TYPE_CHECKING:
   import pandas
 
 LONGEST = 512  # tokens, where neither the folder nor the encoder states a limit
-# sentence-transformers' names of what compares two vectors, and ours.
-SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "dot", "euclidean": "euclidean"}
+SIMILARITIES = (
+  "cosine",
+  "dot",
+  "euclidean",
+)  # of sentence-transformers and ours; the first is its default
 
 
 def load(
@@ -71,29 +72,17 @@ def load(
     return Run(folder, dtype=dtype).ranker(seed)
   if seed != "best":
     raise InputError(f"seed = {seed}: {source} is no run's folder, which alone has seeds")
-  if folder.is_dir() and not any(
-    (folder / name).exists() for name in ("config.json", "modules.json")
-  ):
-    raise InputError(
-      f"{source} is neither a run's folder nor a published model: no config.json and no "
-      "modules.json lies there"
-    )
+  if folder.is_dir():
+    return _published(str(folder.absolute()), dtype, label)
   try:
-    return _published(str(folder) if folder.is_dir() else source, dtype, label)
+    return _published(source, dtype, label)
   except InputError as error:
-    if folder.is_dir() or source.startswith("package:"):
-      raise
     text = str(error).removesuffix(f"; {hub.SAMPLE}")
     raise InputError(f"{source} is no run's folder, and no published model: {text}") from error
 
 
 def open_run(folder: str | os.PathLike) -> Run:
-  """Opens a run by its folder, on any machine: `.metrics`, `.seeds`, `.config`, `.ranker(seed)`.
-
-  Raises:
-    InputError: the folder holds no run.
-
-  """
+  """Opens a run by its folder, on any machine: `.metrics`, `.seeds`, `.config`, `.ranker(seed)`."""
   return Run(folder)
 
 
@@ -107,7 +96,7 @@ def rank_file(
   columns: Mapping[str, str] | str = "",
   drop: bool = False,
 ) -> list[dict[str, Any]]:
-  """Ranks the candidates of a table's questions, each question's best first (`as2jax rank`).
+  """Ranks the candidates of a table's questions (`as2jax rank`); returns its `ranked_rows`.
 
   Args:
     source: a run's folder, or what else `load` opens.
@@ -116,9 +105,6 @@ def rank_file(
     ranking: of joint models: another ranker's run file over the questions.
     columns: {field: column}, or `question=query,…`.
     drop: whether rows without text and repeated ones are left out.
-
-  Returns:
-    Rows as `ranked_rows` gives them.
 
   """
   own = user_files.read(table, labelled=False, columns=columns, drop=drop)  # before the model
@@ -130,8 +116,7 @@ def rank_file(
     ranker = load(source, seed=seed)
     if ranker.model.layout == "joint":
       Run(source).start_from("", own.questions)
-  scores = next(iter(ranker.all_scores(own.questions).values()))
-  return ranked_rows(own, scores, top)
+  return ranked_rows(own, next(iter(ranker.all_scores(own.questions).values())), top)
 
 
 def train(
@@ -151,9 +136,8 @@ def train(
     output: the folder of the run.
     data: your own files (TSV, CSV, JSON-lines, Parquet) or pandas frames by split (`train`, `dev`,
       `test`) in place of the job's data. Without `dev`, a tenth of the training questions is held
-      out and selects the best epoch; reported are the splits that are there. A frame is written
-      into `output/data`, so that the run can be repeated from its folder; one that has begun goes on
-      with the same frames alone.
+      out and selects the best epoch; reported are the splits that are there. A frame is kept as a
+      file in `output/data`: a run that has begun goes on with the same frames alone.
     columns: of `data`: {field: column} where its columns have none of the common names.
     drop: whether rows of `data` without text, and repeated ones, are left out.
     seeds: to train, one after another or as the job says.
@@ -165,67 +149,36 @@ def train(
 
   """
   config = job if isinstance(job, ConfigDict) else jobs.load(job)
-  files, frames = ({}, {}) if data is None else _own_files(config, output, data, columns, drop)
-  values = {**files, "seeds": tuple(seeds), **overrides, "mode": "train"}
+  values: dict[str, Any] = {}
+  paths, frames = {}, {}
+  for split, source in (data or {}).items():
+    if isinstance(source, (str, os.PathLike)):
+      paths[split] = os.fspath(source)
+    else:
+      paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
+      frames[paths[split]] = user_files.read(source, labelled=True, columns=columns, drop=drop)
+  if data is not None:
+    if not data or set(data) - {"train", "dev", "test"}:
+      raise InputError(f"data = {list(data)}: give a file or a frame for train, dev or test")
+    values |= recipes.own_files(config, paths)
+  if len(frames) < len(paths):
+    if frames:
+      raise InputError(f"data = {list(paths)}: give files alone, or frames alone")
+    values |= {"data.columns": _mapping(columns), "data.drop": drop}
+  values |= {"seeds": tuple(seeds), **overrides, "mode": "train"}
   config = config_overrides.apply(config, values, "overrides:")
-  if frames:
-    _keep(frames, config, output)
+  check.check(config)
+  for path, frame in frames.items():
+    if not os.path.exists(path):
+      tables.write(path, user_files.rows(frame), "output")
+    elif user_files.read(path, labelled=True).questions != frame.questions:
+      raise InputError(f"{output} began with other data ({path}): give another output")
   modes.run(config, os.fspath(output))
   return Run(output)
 
 
-def _own_files(
-  config: ConfigDict,
-  output: str | os.PathLike,
-  data: Mapping[str, Any],
-  columns: Mapping[str, str] | str,
-  drop: bool,
-) -> tuple[dict[str, Any], dict[str, user_files.OwnFile]]:
-  """The overrides that put a user's files in place of the config's data set; frames by their paths."""
-  unknown = [name for name in data if name not in ("train", "dev", "test")]
-  if unknown or not data:
-    raise InputError(
-      f"data names {', '.join(map(str, data)) or 'nothing'}: give a file or a frame for `train`, and if "
-      "you have them `dev` and `test`"
-    )
-  paths, frames = {}, {}
-  for split, source in data.items():
-    if isinstance(source, (str, os.PathLike)):
-      paths[split] = os.fspath(source)
-      continue
-    paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
-    frames[paths[split]] = user_files.read(source, labelled=True, columns=columns, drop=drop)
-  files = recipes.own_files(config, paths)
-  if len(frames) < len(data):
-    if frames and columns:
-      raise InputError(f"columns = {columns!r}: give files alone, or frames alone")
-    files |= {"data.columns": _mapping(columns), "data.drop": drop}
-  return files, frames
-
-
-def _keep(
-  frames: Mapping[str, user_files.OwnFile], config: ConfigDict, output: str | os.PathLike
-) -> None:
-  """Writes frames into a run's folder, or compares them with those that its run has begun with.
-
-  Raises:
-    InputError: a run is under way there, or has begun with another config or other frames.
-
-  """
-  check.check(config)
-  with lock(output):
-    record.claim(output, config)
-    for path, frame in frames.items():
-      if not (record.begun(output) and os.path.exists(path)):
-        tables.write(path, user_files.rows(frame), "output")
-      elif user_files.read(path, labelled=True).questions != frame.questions:
-        raise InputError(
-          f"{output} holds a run that began with other data ({path}): give another output"
-        )
-
-
 def _mapping(columns: Mapping[str, str] | str) -> str:
-  """A mapping of columns as the config holds it; InputError where it cannot."""
+  """Returns a mapping of columns as the config holds it; InputError where it cannot."""
   if isinstance(columns, str):
     return columns
   text = ",".join(f"{field}={column}" for field, column in columns.items())
@@ -235,18 +188,16 @@ def _mapping(columns: Mapping[str, str] | str) -> str:
 
 
 def is_run(folder: epath.PathLike) -> bool:
-  """Whether a folder's config.json is that of a run: it has sections `model` and `loss`."""
+  """Checks whether a folder's config.json is that of a run: it has sections `model` and `loss`."""
   try:
     content = read_json(epath.Path(folder).expanduser() / "config.json")
   except InputError:  # whoever reads the folder says what is wrong
     return False
-  return isinstance(content, dict) and all(
-    isinstance(content.get(key), dict) for key in ("model", "loss")
-  )
+  return isinstance(content, dict) and "model" in content and "loss" in content
 
 
 def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
-  """The ranker of a published folder, which has neither seeds nor data."""
+  """Returns the ranker of a published folder, which has neither seeds nor data."""
   folder = hub.resolve(source)
   config = base.get_config()
   config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
@@ -270,40 +221,16 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   config, here = run.fitted_to_devices(config, source)
   use_compile_cache(config)
   components = build.load(config, data=False)
-  _check_fits(components, folder)
   params = {path: value[None] for path, value in components.pretrained.items()}
   mesh = sharding.mesh_for_batches(config, most_cores=components.most_cores, devices=here)
-  variables = run.placed({"params": traverse_util.unflatten_dict(params, sep="/")}, mesh)
+  variables = {"params": traverse_util.unflatten_dict(params, sep="/")}
   ranker = Ranker(predict.Predictor(components, mesh, 1), variables, seed=None)
-  ranker.source = (
-    source
-    if source.startswith("package:") or folder != epath.Path(source)
-    else str(epath.Path(folder).absolute())
-  )
+  ranker.source = source
   return ranker
 
 
-def _check_fits(components: build.Components, folder: epath.Path) -> None:
-  """Refuses pretrained arrays that are not the model's parameters."""
-  model = components.model
-  question = Question("Q", "question", (Candidate("C", "candidate", 0),))
-  layout = "sentences" if model.encodes else model.layout
-  batcher = predict.smallest(components.predict_batcher((question,), layout, cache=False))
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  init = lambda batch: model.init(jax.random.key(0), batch, train=False).get("params", {})
-  wanted = jax.eval_shape(init, jax.tree.map(lambda x: x[0], batch))
-  shapes = {path: x.shape for path, x in traverse_util.flatten_dict(wanted, sep="/").items()}
-  given = {path: value.shape for path, value in components.pretrained.items()}
-  for path in sorted({*shapes, *given}):
-    if given.get(path) != shapes.get(path):
-      raise InputError(
-        f"{folder}: its tensors do not fit the model that its config describes ({path!r} is "
-        f"{given.get(path)} there, {shapes.get(path)} in the model)"
-      )
-
-
 def _label(folder: epath.Path, published: SentenceFolder, label: str | int | None) -> int | None:
-  """The number of the class that ranks, where it is given; None for what the folder says.
+  """Returns the number of the class that ranks, where it is given; None for what the folder says.
 
   Raises:
     InputError: no class of that name or number, or none is given and there are three or more.
@@ -324,7 +251,7 @@ def _label(folder: epath.Path, published: SentenceFolder, label: str | int | Non
 
 
 def _positions(folder: epath.PathLike) -> int | None:
-  """The longest unit that the encoder in `folder` takes, in tokens; None for any."""
+  """Returns the longest unit that the encoder in `folder` takes, in tokens; None for any."""
   family, fields = transformer_folder.read_family(folder)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   fields = {"precision": None, **fields}
@@ -332,17 +259,14 @@ def _positions(folder: epath.PathLike) -> int | None:
 
 
 def _similarity(folder: epath.Path) -> str:
-  """The score by which a bi-encoder's folder compares vectors; the library's default is cosine."""
+  """Returns the score by which a bi-encoder's folder compares vectors."""
   if not (folder / sentence_folder.MODULES).exists():
-    config = hub.config_file(folder)
-    head = (config and read_json(config).get("architectures")) or "nothing"
     raise InputError(
-      f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and `architectures` of its config "
-      f"names {head}, no sequence classifier), which was not trained to rank; train it, or run the job "
-      "wikiqa_baseline:mean with --config.encoder.pretrained set to it"
+      f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and no sequence classifier), which "
+      "was not trained to rank; train it, or run the job wikiqa_baseline:mean with "
+      "--config.encoder.pretrained set to it"
     )
-  name = sentence_folder.similarity(folder)
+  name = sentence_folder.similarity(folder) or SIMILARITIES[0]
   if name not in SIMILARITIES:
-    known = ", ".join(filter(None, SIMILARITIES))
-    raise InputError(f"{folder}: similarity_fn_name {name!r} is none of {known}")
-  return SIMILARITIES[name]
+    raise InputError(f"{folder}: similarity_fn_name {name!r} is none of {', '.join(SIMILARITIES)}")
+  return name

@@ -1,20 +1,19 @@
 """Ranks candidates, scores pairs, encodes texts and makes indexes, with a run's model kept ready.
 
-A ranker keeps its parameters on the devices and its compiled programs between calls. A request's
-batches have one of a few sizes, so that nothing is compiled once each of them has been (`warm_up`).
-Several threads may share a ranker: one at a time uses the model.
+A ranker keeps its parameters on the devices and its compiled programs between calls. Several threads may share
+it: one at a time uses the model.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 from flax import traverse_util
 from flax.errors import FlaxError
@@ -26,19 +25,16 @@ from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.evaluation import retrieve
 from as2jax.evaluation.predict import FittedRanker, Scores
-from as2jax.inference.index import Index
-from as2jax.inference.index_part import Hit
+from as2jax.inference.index import Hit, Index
+from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
-
-if TYPE_CHECKING:
-  import pandas
 
 log = logging.getLogger(__name__)
 ANCHOR = "documents"  # a question beside which documents stand as candidates, to be encoded
 
 
 class Ranker:
-  """A model with its parameters on the devices (`Run.ranker`).
+  """A model with its parameters on the devices (`as2jax.load`, `Run.ranker`).
 
   Attributes:
     predictor: with the compiled programs, which the rankers of one run share.
@@ -57,9 +53,15 @@ class Ranker:
   def __init__(
     self, predictor: Any, variables: Mapping[str, Any], *, seed: int | None, config: Any = None
   ):
-    self.predictor, self.variables, self.seed = predictor, variables, seed
+    """Places host arrays on the devices of the predictor's mesh."""
+    self.predictor, self.seed = predictor, seed
     self.config = predictor.components.config if config is None else config
-    self.model, self.mesh = predictor.model, getattr(predictor, "mesh", None)
+    self.model = predictor.model
+    self.mesh: Any = getattr(predictor, "mesh", None)
+    self.variables: Any = variables
+    if variables:
+      places = sharding.tree_shardings(variables, self.mesh)
+      self.variables = jax.tree.map(sharding.put, variables, places)
     self.name, self.similarity = self.config.model.name, self.model.ranking_score
     self.dtype = self.config.encoder.get("dtype", "float32")
     self.has_vectors = self.model.encodes
@@ -74,12 +76,8 @@ class Ranker:
 
   def _settings(self) -> dict[str, Any]:
     components, data = self.predictor.components, self.config.data
-    provenance, prompts = components.provenance, components.prompts
-    # Weights that are no parameters of the model: those of a frozen encoder whose vectors it reads.
-    frozen = any(entry.name == FrozenVectors.name for entry in components.inputs)
-    return {
-      **({"weights": provenance["sha256"]} if frozen else {}),
-      **({"prompts": dataclasses.astuple(prompts)} if any(dataclasses.astuple(prompts)) else {}),
+    provenance, prompts = components.provenance, dataclasses.astuple(components.prompts)
+    settings = {
       "model": self.config.model.to_dict(),
       "rules": list(data.rules),
       "max_length": data.max_length,
@@ -87,11 +85,17 @@ class Ranker:
       "architecture": provenance["architecture"],
       "tokenizer": provenance["tokenizer"],
     }
+    if any(prompts):
+      settings["prompts"] = prompts
+    # Weights that are no parameters of the model: those of a frozen encoder whose vectors it reads.
+    if any(entry.name == FrozenVectors.name for entry in components.inputs):
+      settings["weights"] = provenance["sha256"]
+    return settings
 
   def rank(
     self, question: str, candidates: Sequence[str | Candidate], *, top_k: int | None = None
   ) -> list[Hit]:
-    """The candidates of one question, best first; equal scores in the order given.
+    """Ranks the candidates of one question, best first; equal scores in the order given.
 
     Args:
       question: its text.
@@ -105,30 +109,37 @@ class Ranker:
     """
     if top_k is not None and top_k < 1:
       raise InputError(f"top_k = {top_k}: give 1 or more")
-    return self.rank_many([Question("0", question, _numbered(candidates))])[0][:top_k]
+    _refuse_one_text(candidates)
+    numbered = []
+    for i, one in enumerate(candidates):
+      numbered.append(one if isinstance(one, Candidate) else Candidate(str(i), one))
+    return self.rank_many([Question("0", question, tuple(numbered))])[0][:top_k]
 
   def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]:
-    """The candidates of each question, best first."""
+    """Ranks the candidates of each question, best first."""
     questions, ranked = tuple(questions), []
-    for question, scores in zip(questions, next(iter(self.all_scores(questions).values()))):
-      order = np.argsort(-scores, kind="stable").tolist()
-      its = question.candidates
-      ranked.append([Hit(i, float(scores[i]), its[i].text, its[i].id) for i in order])
+    scores = next(iter(self.all_scores(questions).values()))
+    for question, values in zip(questions, scores, strict=True):
+      hits = []
+      for at in np.argsort(-values, kind="stable").tolist():
+        candidate = question.candidates[at]
+        hits.append(Hit(at, float(values[at]), candidate.text, candidate.id))
+      ranked.append(hits)
     return ranked
 
   def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
-    """The candidates of each question, best first, as if it were the only one."""
+    """Ranks the candidates of each question as if it were the only one."""
     return self.rank_many(questions)
 
   def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """The score of each (question, candidate), float32 `[n]`; higher is better.
+    """Scores each (question, candidate), float32 `[n]`; higher is better.
 
     Raises:
       InputError: the model scores the candidates of a question together, or an entry is not two
         texts.
 
     """
-    if self._joint:
+    if self.model.layout == "joint":
       raise InputError(
         f"{self.name} scores the candidates of a question together, so that a pair has no score "
         "of its own: use rank_many"
@@ -144,36 +155,34 @@ class Ranker:
     return np.concatenate([np.zeros(0, np.float32), *values])
 
   def all_scores(self, questions: Sequence[Question]) -> Scores:
-    """Every score of the model by name, one array a question; the first name is the one that ranks."""
+    """Returns every score by name, one array a question; the first name is the one that ranks."""
     questions = self._checked(questions)
     if not any(question.candidates for question in questions):
       return {self.similarity: [np.zeros(0, np.float32) for _ in questions]}
-    with self._fits():
-      return self.predictor(self.variables, questions, request=True)[0]
+    return self._apply(self.predictor, questions, request=True)[0]
 
   def encode_query(self, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of questions, float32 `[n, d]`; TypeError for models without vectors."""
-    self._require_vectors()
-    _refuse_one_text(texts, "texts")
-    if not len(texts):
-      return self._no_vectors()
-    questions = self._checked([Question(str(i), text, ()) for i, text in enumerate(texts)])
-    with self._fits():
-      vectors, _ = self.predictor.embed(self.variables, questions, request=True)
-    return vectors[0][retrieve.numbers(q.text for q in questions)]
+    """Encodes questions, float32 `[n, d]`; TypeError for models without vectors."""
+    return self._encode(texts, as_questions=True)
 
   def encode_document(self, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of candidates, float32 `[n, d]`; TypeError for models without vectors."""
-    self._require_vectors()
-    _refuse_one_text(texts, "texts")
+    """Encodes candidates, float32 `[n, d]`; TypeError for models without vectors."""
+    return self._encode(texts, as_questions=False)
+
+  def _encode(self, texts: Sequence[str], as_questions: bool) -> np.ndarray:
+    if not self.has_vectors:
+      raise TypeError(f"{self.name} has no vectors of texts; a bi-encoder has")
+    _refuse_one_text(texts)
     if not len(texts):
-      return self._no_vectors()
-    numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    (question,) = self._checked([Question("0", ANCHOR, numbered)])
-    with self._fits():
-      vectors, _ = self.predictor.embed(self.variables, (question,), request=True)
-    held = 1 + retrieve.numbers(c.text for c in question.candidates)  # behind the question
-    return vectors[0][held]
+      return self._encode(["text"], as_questions)[:0]
+    if as_questions:
+      questions = self._checked([Question(str(i), text, ()) for i, text in enumerate(texts)])
+      numbers = retrieve.numbers(question.text for question in questions)
+    else:
+      questions = self._checked([_documents(texts)])
+      numbers = 1 + retrieve.numbers(c.text for c in questions[0].candidates)  # behind the question
+    vectors, _ = self._apply(self.predictor.embed, questions, request=True)
+    return vectors[0][numbers]
 
   def index(
     self,
@@ -183,7 +192,7 @@ class Ranker:
     path: str | os.PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
   ) -> Index:
-    """An index of documents, to be searched exactly; each document is encoded once.
+    """Makes an index of documents, to be searched exactly; each document is encoded once.
 
     Args:
       texts: the documents.
@@ -198,100 +207,57 @@ class Ranker:
         a path that holds another index or other files.
 
     """
-    if not isinstance(self, ParameterFreeRanker):  # which ranks by words
-      self._require_vectors()
+    if not self.has_vectors:
+      raise TypeError(f"{self.name} has no vectors of texts; a bi-encoder has")
     return Index.make(self, texts, ids, path, progress)
-
-  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """Returns the function from a question to the float32 scores `[n]` of texts (by words alone)."""
-    raise TypeError(f"{self.name} does not rank by words alone: use index")
-
-  def transform(
-    self, frame: "pandas.DataFrame", *, columns: Mapping[str, str] | None = None
-  ) -> "pandas.DataFrame":
-    """Re-ranks a frame of candidates: `pyterrier.apply.generic(ranker.transform)`.
-
-    Args:
-      frame: a row a candidate, with the columns `qid`, `query`, `docno`, `text` or others of the
-        common names (`columns.NAMES`), and optionally `previous`, `next`, `title`. Ids are not needed.
-      columns: {field: column} where the names are others, such as {"candidate": "reply"}.
-
-    Returns:
-      The rows with the columns `score` and `rank` (from 0) set, best first within each question, the
-      questions in the order of first sight.
-
-    Raises:
-      InputError: a column is missing, an empty text, or one qid has two queries.
-
-    """
-    if not len(frame):
-      return frame.assign(score=np.zeros(0), rank=np.zeros(0, int))
-    own = user_files.read(frame, labelled=False, columns=columns or {})
-    order, scores, ranks = [], [], []
-    for its, hits in zip(own.numbers, self.rank_many(own.questions), strict=True):
-      order += [its[hit.index] for hit in hits]
-      scores += [hit.score for hit in hits]
-      ranks += range(len(hits))
-    return frame.iloc[order].assign(score=np.asarray(scores, np.float64), rank=ranks)
 
   def require_ranking(self) -> None:
     """Raises InputError where the model ranks again what another ranker has, which nobody has named.
 
     `rank` takes the candidates to come in that ranker's order, which those of a data set do not.
     """
-    inputs = self.predictor.components.inputs if self._joint else ()
-    if any(isinstance(getattr(entry, "ranking", None), OrderGiven) for entry in inputs):
-      raise InputError(
-        f"{self.source or self.name} ranks the best candidates of another ranker again, and there is no "
-        "ranking of these questions: evaluate the run on them with that ranker's run file (as2jax "
-        "evaluate RUN --data=FILE --set predict.ranking=RUN_FILE), and give the run.trec that it writes"
-      )
+    if self.model.layout != "joint":
+      return
+    for entry in self.predictor.components.inputs:
+      if isinstance(getattr(entry, "ranking", None), OrderGiven):
+        raise InputError(
+          f"{self.source or self.name} ranks the best candidates of another ranker again, and there is no "
+          "ranking of these questions: evaluate the run on them with that ranker's run file (as2jax "
+          "evaluate RUN --data=FILE --set predict.ranking=RUN_FILE), and give the run.trec that it writes"
+        )
 
   def warm_up(self) -> None:
     """Compiles the programs of every size that a request may take, so that no request waits."""
-    question = Question("0", "question", (Candidate("0", "candidate"),))
-    self.predictor.warm_up(self.variables, (question,))
+    self._apply(
+      self.predictor.warm_up, (Question("0", "question", (Candidate("0", "candidate"),)),)
+    )
 
-  @contextlib.contextmanager
-  def _fits(self) -> Generator[None, None, None]:
-    """Says as an InputError that the parameters are not those of the model."""
+  def _apply(self, function: Callable, questions: Sequence[Question], **options: Any) -> Any:
+    """Applies a function of the predictor; InputError where the parameters are not the model's."""
     try:
-      yield
+      return function(self.variables, questions, **options)
     except FlaxError as error:
       text = str(error).partition("\n")[0]
       raise InputError(
-        f"{self.source or self.name}: its checkpoint does not fit the model of its config.json: {text}"
+        f"{self.source or self.name}: its weights do not fit the model of its config: {text}"
       ) from error
 
-  @property
-  def _joint(self) -> bool:
-    return self.model.layout == "joint"
-
-  def _require_vectors(self) -> None:
-    if not self.has_vectors:
-      raise TypeError(
-        f"{self.name} reads a question and a candidate together and has no vectors of texts; "
-        "a bi-encoder has"
-      )
-
-  def _no_vectors(self) -> np.ndarray:
-    return np.zeros((0, self.encode_query(["question"]).shape[1]), np.float32)
-
   def _checked(self, questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions under the run's text rules; InputError for an empty text, or none at all."""
+    """Returns the questions under the run's text rules; InputError for what is no text."""
     questions = tuple(questions)
     for question in questions:
+      texts = [question.text]
       for one in question.candidates:
         if not isinstance(one, Candidate):
           raise InputError(
             f"question {question.id!r}: a candidate is {one!r:.100}: give a Candidate, or texts to `rank`"
           )
-      for what, text in (
-        ("question", question.text),
-        *(("candidate", candidate.text) for candidate in question.candidates),
-      ):
+        texts.append(one.text)
+      for text in texts:
         if not isinstance(text, str) or not text.strip():
-          raise InputError(f"question {question.id!r}: a {what} is {text!r}: give a text")
+          raise InputError(
+            f"question {question.id!r}: a text of it or its candidates is {text!r:.100}: give a text"
+          )
     return tuple(normalise.apply(questions, self.config.data.rules))
 
 
@@ -302,30 +268,25 @@ class ParameterFreeRanker(Ranker):
     super().__init__(fitted, {}, seed=seed, config=config)
     self.has_vectors, self._scorer = False, fitted.scorer
 
+  def index(self, texts: Sequence[str], *, ids=None, path=None, progress=None) -> Index:
+    """Makes an index of documents, to be searched by words."""
+    return Index.make(self, texts, ids, path, progress)
+
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """The function from a question to the float32 scores `[n]` of texts, under the run's rules."""
-    numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    (documents,) = self._checked([Question("0", ANCHOR, numbered)])
+    """Returns the function from a question to the float32 scores `[n]` of texts."""
+    (documents,) = self._checked([_documents(texts)])
     scores_of = self._scorer.over_pool([candidate.text for candidate in documents.candidates])
-
-    def scores(question: str) -> np.ndarray:
-      (asked,) = self._checked([Question("0", question, ())])
-      return scores_of(asked.text)
-
-    return scores
+    return lambda question: scores_of(self._checked([Question("0", question, ())])[0].text)
 
   def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
-    """The candidates of each question; `rank_many` would count words in those of all questions."""
+    """Ranks each question alone; `rank_many` would count words in the candidates of all."""
     return [self.rank_many([question])[0] for question in questions]
 
   def _settings(self) -> dict[str, Any]:
     return {"model": self.config.model.to_dict(), "rules": list(self.config.data.rules)}
 
   def warm_up(self) -> None:
-    """Nothing is compiled."""
-
-  def _require_vectors(self) -> None:
-    raise TypeError(f"{self.name} ranks by words and has no vectors of texts; a bi-encoder has")
+    """Compiles nothing."""
 
 
 def ranked_rows(
@@ -333,10 +294,8 @@ def ranked_rows(
 ) -> list[dict[str, Any]]:
   """Returns the rows of a user's table, best first in each question, with rank from 1 and score.
 
-  A question without candidates has no row; the log says how many there are.
-
   Args:
-    own: the table.
+    own: the table; the log counts its questions without candidates, which have no row.
     scores: one array a question, one score a candidate.
     top: candidates of a question; all where None.
 
@@ -358,18 +317,11 @@ def ranked_rows(
   return result
 
 
-def _numbered(candidates: Sequence[str | Candidate]) -> tuple[Candidate, ...]:
-  """Candidates whose texts have their positions as ids."""
-  _refuse_one_text(candidates, "candidates")
-  numbered = []
-  for i, one in enumerate(candidates):
-    if not isinstance(one, (str, Candidate)):
-      raise InputError(f"candidate {i} is {one!r:.100}: give a text or a Candidate")
-    numbered.append(Candidate(str(i), one) if isinstance(one, str) else one)
-  return tuple(numbered)
+def _documents(texts: Sequence[str]) -> Question:
+  return Question("0", ANCHOR, tuple(Candidate(str(i), text) for i, text in enumerate(texts)))
 
 
-def _refuse_one_text(texts: object, what: str) -> None:
+def _refuse_one_text(texts: object) -> None:
   """Raises InputError for a text in place of a list, which would be read letter by letter."""
   if isinstance(texts, str):
-    raise InputError(f"{what} = {texts!r:.100} is one text: give a list of texts")
+    raise InputError(f"{texts!r:.100} is one text: give a list of texts")

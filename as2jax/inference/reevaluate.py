@@ -32,30 +32,23 @@ def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays. Where
   `evaluation.data` names other data, the run is evaluated on these (`evaluate_on`).
 
-  Raises:
-    InputError: the run is not finished, or its data have changed.
-
   """
   if config.evaluation.data:
-    how: dict[str, Any] = {}
-    if not datasets.is_named(
-      config.evaluation.data
-    ):  # of the run's own files they say nothing here
+    address, how = config.evaluation.data, {}
+    if not datasets.is_named(address):
       how = {"columns": config.data.columns, "drop": config.data.drop}
-    data = datasets.by_address(config.evaluation.data, **how)
+    data = datasets.by_address(address, **how)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
   trained = run.results
   components = run.components
   splits = components.config.evaluation.splits
   known = record.check_data(run.folder, components, splits)
-  outcomes = []
-  for seed in run.seeds if components.model.has_parameters else (0,):
-    steps = -1 if components.model.has_parameters else 0
-    outcomes.append(results.Outcome(seed, steps, steps, float("nan"), steps))
+  steps = -1 if components.model.has_parameters else 0
+  outcomes = [results.Outcome(seed, steps, steps, float("nan"), steps) for seed in run.seeds]
   _record(run, config, components.dataset, workdir, splits, outcomes)
   summary = {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
-  summary["identity"] = {**known, "changed": run.changed}
+  summary["identity"] = {**known, "changed": record.changes(run.folder, run.config)}
   of_data = results.data_record(components.data, config.data)
   provenance, name = components.provenance, "evaluation.json"
   return results.write(workdir, config, of_data, provenance, outcomes, summary, name=name)
@@ -64,20 +57,14 @@ def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
 def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dict:
   """Evaluate the best checkpoint of each seed of a finished run on any re-ranking data set.
 
-  Texts go through the run's text rules. What is written lies apart from the run's own evaluation, in
-  `evaluations/<data>-<split>`: a folder with `results.json` and `eval/`, which `compare` reads. Other
-  questions of the same name lie beside it, with a digest. The run's ledger has a row more.
+  What is written lies in `evaluations/<data>-<split>`: a folder with `results.json` (which is returned)
+  and `eval/`, which `compare` reads. Other questions of the same name lie beside it, with a digest. The
+  run's ledger has a row more.
 
   Args:
-    run: of any task.
+    run: of any task, whose text rules are applied.
     data: see `as2jax.dataset`; the splits that it reports are evaluated, under every filter.
     ranking: of a joint model, the run file of the first-stage ranking of these questions.
-
-  Returns:
-    The content of `results.json`.
-
-  Raises:
-    InputError: the run is not finished, a candidate has no label, or a joint model has no ranking.
 
   """
   trained = run.results
@@ -99,7 +86,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   summary = {
     "deterministic": trained.get("deterministic", False),
     "run": str(run.folder),
-    "identity": {"own": False, "data": prints, "changed": run.changed},
+    "identity": {"own": False, "data": prints, "changed": record.changes(run.folder, run.config)},
   }
   note(run, data, [outcome.seed for outcome in outcomes])
   of_data = results.data_record(data, config.data)
@@ -117,7 +104,7 @@ def _record(
   """Measure splits of `data` with each outcome's seed, and write their files below `folder`."""
   task = None
   for outcome in outcomes:
-    ranker = run.ranker(outcome.seed if run.components.model.has_parameters else "best")
+    ranker = run.ranker(outcome.seed)
     task = task or tasks.make(config, data, ranker.predictor)
     for split in splits:
       task.record(folder, ranker.variables, split, [outcome])

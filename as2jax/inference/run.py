@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -56,7 +56,6 @@ class Run:
   Attributes:
     folder: where it lies, absolute.
     config: as the run resolved it, or the one that was given.
-    seeds: that were trained.
 
   """
 
@@ -85,9 +84,8 @@ class Run:
     path = self.folder / "config.json"
     if not path.exists():
       raise InputError(f"{folder} holds no run (no config.json): train first")
-    self._own = config is None
+    self._own, self._ranking = config is None, None
     self._data = config is not None if data is None else data
-    self._ranking: Ranking | None = None
     if config is None:
       config = jobs.of_run(str(path))
     else:
@@ -98,8 +96,14 @@ class Run:
       config = config.copy_and_resolve_references().unlock()
       config.encoder.dtype = dtype
       config.lock()
-    self.config = config
-    self.seeds: tuple[int, ...] = tuple(self.config.seeds)
+    self.config: ConfigDict = config
+
+  @functools.cached_property
+  def seeds(self) -> tuple[int, ...]:
+    """That were trained; 0 of a ranker without parameters, whatever its config says."""
+    if not registry.has_parameters(self.config.model.name):
+      return (0,)
+    return tuple(self.config.seeds)
 
   @property
   def metrics(self) -> dict[str, dict]:
@@ -117,26 +121,6 @@ class Run:
       )
     return content
 
-  @functools.cached_property
-  def changed(self) -> list[str]:
-    """What differs in code and versions from those that the run began with, a line each."""
-    return record.changes(self.folder, self.config)
-
-  @property
-  def files(self) -> Mapping[str, epath.Path]:
-    """What the run wrote to be read, by name: its config, results, logs, run files (`eval/…`)."""
-    written: dict[str, epath.Path] = {}
-
-    def add(folder: epath.Path, below: str) -> None:
-      for path in sorted(folder.iterdir()):
-        if path.is_file() and not path.name.startswith("."):
-          written[below + path.name] = path
-        elif path.is_dir() and (below or path.name == "eval"):
-          add(path, f"{below}{path.name}/")
-
-    add(self.folder, "")
-    return written
-
   def ranker(self, seed: int | Literal["best"] = "best") -> Ranker:
     """Places the parameters of a seed's best checkpoint on the devices, ready to rank.
 
@@ -150,15 +134,12 @@ class Run:
       InputError: no such seed, the run has not finished, or its checkpoint is absent or damaged.
 
     """
-    if not registry.has_parameters(self.config.model.name):
-      if seed not in ("best", 0):  # its results are of seed 0, whatever the config's seeds are
-        self.check_seed(seed)
-      ranker = ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
-    else:
+    if registry.has_parameters(self.config.model.name):
       _ = self.results  # which say that it has finished
-      seed = self.best_seed if seed == "best" else self.check_seed(seed)
-      variables = placed(self._variables(seed), self.predictor.mesh)
-      ranker = Ranker(self.predictor, variables, seed=seed)
+      number = self.check_seed(seed)
+      ranker = Ranker(self.predictor, self._variables(number), seed=number)
+    else:
+      ranker = ParameterFreeRanker(self._fitted, self.config, seed=self.check_seed(seed))
     ranker.source = str(self.folder)
     return ranker
 
@@ -177,22 +158,19 @@ class Run:
     names = [*map(str, against), str(self.folder)]
     return registry.resolve(REPORT)(names, output or self.folder / "report.html", **options)
 
-  def check_seed(self, seed: int | None) -> int:
-    """The seed itself, `best_seed` where None; InputError where the run has no such seed."""
-    if seed is not None and seed not in self.seeds:
+  def check_seed(self, seed: int | Literal["best"] | None) -> int:
+    """Returns the seed, the best one for `best` or None; InputError where there is no such seed."""
+    if seed in ("best", None):
+      if len(self.seeds) == 1:
+        return self.seeds[0]
+      values = {outcome["seed"]: outcome["best_value"] or 0.0 for outcome in self.results["seeds"]}
+      return max(self.seeds, key=lambda one: values.get(one, 0.0))
+    if seed not in self.seeds:
       raise InputError(f"seed = {seed}: the run has {', '.join(map(str, self.seeds))}")
-    return self.best_seed if seed is None else seed
-
-  @property
-  def best_seed(self) -> int:
-    """The seed whose best checkpoint has the greatest value of the metric that selects."""
-    if len(self.seeds) == 1:
-      return self.seeds[0]
-    values = {outcome["seed"]: outcome["best_value"] or 0.0 for outcome in self.results["seeds"]}
-    return max(self.seeds, key=lambda seed: values.get(seed, 0.0))
+    return seed
 
   def parameters(self, seed: int) -> dict[str, np.ndarray]:
-    """The parameters of the seed's best checkpoint, by path, float32."""
+    """Returns the parameters of the seed's best checkpoint by path, float32."""
     flat = traverse_util.flatten_dict(self._variables(seed)["params"], sep="/")
     return {path: np.asarray(value[0], np.float32) for path, value in flat.items()}
 
@@ -202,7 +180,7 @@ class Run:
 
     Of a finished run all of them, and all parameters, lie in its folder.
     """
-    components = self._load(self._own and results.read(self.folder) is not None)
+    components = self.load_components(finished=self._own and results.read(self.folder) is not None)
     if components.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
@@ -214,18 +192,14 @@ class Run:
       return components
     return components.with_ranking(self._ranking or OrderGiven())
 
-  def components_as_begun(self) -> Components:
-    """Loads the parts with the encoder's folder and weights that training began with."""
-    return self._load(finished=False)
-
-  def _load(self, finished: bool) -> Components:
+  def load_components(self, *, finished: bool) -> Components:
+    """Loads the parts; where not `finished`, with the weights that training began with."""
     config = self.config
     if registry.has_parameters(config.model.name):  # no device ranks by words
       config = self._for_this_machine[0]
     use_compile_cache(config)
-    components = processes.in_order(
-      lambda: load(config, data=self._data, workdir=self.folder, finished=finished)
-    )
+    read = functools.partial(load, config, data=self._data, workdir=self.folder, finished=finished)
+    components = processes.in_order(read)
     record.check(self.folder, components)
     return components
 
@@ -250,11 +224,11 @@ class Run:
   def _fitted(self) -> FittedRanker:
     """The ranker without parameters; data is read where it counts in the training questions."""
     model, dataset = self.components.model, self.components.dataset
-    if model.reads_training and dataset is None:
+    if not model.reads_training:
+      return FittedRanker(model, ())
+    if dataset is None:
       data, task = self.config.data, self.config.evaluation.task
       dataset = processes.in_order(lambda: load_dataset(data, task))
-    if not model.reads_training or dataset is None:
-      return FittedRanker(model, ())
     loaded = dataclasses.replace(self.components, dataset=dataset)
     record.check_data(self.folder, loaded, (record.TRAINING,))
     return FittedRanker(model, dataset.splits["train"])
@@ -291,13 +265,10 @@ class Run:
 
 
 def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list[jax.Device]]:
-  """The config for the devices that are here, and those: one of them where not all fit.
+  """Returns the config for the devices that are here, and those: one of them where not all fit.
 
   Args:
     source: what is opened, for the log.
-
-  Raises:
-    InputError: the device that $JAX_PLATFORMS names is not here.
 
   """
   cpu_compiler.check(devices.backend())
@@ -318,21 +289,15 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list
   return config.lock(), here
 
 
-def placed(variables: dict[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
-  """Host arrays `[1, …]` on the devices of a mesh."""
-  return jax.tree.map(sharding.put, variables, sharding.tree_shardings(variables, mesh))
-
-
 def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
   """Raises InputError where the config describes another model than the run's at `path`."""
   there = read_object(path, "it was changed by hand; put it back as it was")
-  used = lambda flat: {k: v for k, v in flat.items() if k.startswith(USED)}
   # For keys that are younger than the run.
   default = flatten({"data": json.loads(base.get_config().data.to_json())})
-  changed = differences(used(default | flatten(there)), used(flatten(json.loads(config.to_json()))))
-  if changed:
+  used = lambda flat: {key: value for key, value in flat.items() if key.startswith(USED)}
+  now = flatten(json.loads(config.to_json()))
+  if changed := differences(used(default | flatten(there)), used(now)):
     raise InputError(
-      f"{path.parent} holds a run of another model:\n"
-      + "\n".join(changed)
+      "\n".join([f"{path.parent} holds a run of another model:", *changed])
       + f"\nUse --config=rerun:{path}"
     )

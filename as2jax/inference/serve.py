@@ -1,9 +1,8 @@
 """A ranker as a web service: a FastAPI application on uvicorn.
 
-`POST /rerank` answers as two services in use do: a body with `texts` as Hugging Face's Text
-Embeddings Inference, one with `documents` as Cohere's and Jina's rerank endpoints. Scores are
-sigmoids of the ranker's unless the body says `raw_scores`. `POST /search` searches an index, `GET
-/health` tells whether the service takes requests. Requests that wait are ranked together.
+`POST /rerank` answers a body with `texts` as Hugging Face's Text Embeddings Inference does, one with `documents`
+as Cohere's and Jina's rerank endpoints. `POST /search` searches an index, `GET /health` says what is served.
+Requests that wait are ranked together.
 """
 
 import asyncio
@@ -11,33 +10,27 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any
 
+import fastapi
 import numpy as np
 import pydantic
+import uvicorn
+from fastapi import HTTPException
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as AnyHTTPException
 
 from as2jax.data.record import Candidate, Question
-from as2jax.inference.index import DEPTH, Index
-from as2jax.inference.index_part import Hit
+from as2jax.inference.index import DEPTH, Hit, Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 
-if TYPE_CHECKING:
-  import fastapi
-  import uvicorn
-
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, 32, 64, 128)  # hits up to which a search has a program, compiled at the start
-PASSED = ("model", "truncate", "truncation_direction", "max_tokens_per_doc", "priority")
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
-ADVICE = {  # by pydantic's name of a mistake
-  "bool_type": "give true or false",
-  "int_type": "give a number from 1",
-  "greater_than_equal": "give a number from 1",
-  "list_type": "give a list of one text or more",
-  "too_short": "give a list of one text or more",
-}
+KINDS = {429: "Overloaded", 500: "Backend"}  # `error_type` by status; others: Validation
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +54,19 @@ class Limits:
 def _check_text(text: str) -> str:
   text.encode()  # a ValueError for half a surrogate pair, which JSON can hold
   if not text.strip():
-    raise ValueError("empty")
+    raise ValueError("the text is empty")
   return text
 
 
+def _text_of(document: Any) -> Any:
+  return document.get("text") if isinstance(document, dict) else document
+
+
 Text = Annotated[str, pydantic.AfterValidator(_check_text)]
-Document = Annotated[
-  Text, pydantic.BeforeValidator(lambda one: one.get("text") if isinstance(one, dict) else one)
+Texts = Annotated[
+  list[Annotated[Text, pydantic.BeforeValidator(_text_of)]], pydantic.Field(min_length=1)
 ]
-Texts = Annotated[list[Document], pydantic.Field(min_length=1)]
+Count = Annotated[int, pydantic.Field(ge=1)]
 Flag = bool | None
 
 
@@ -80,7 +77,7 @@ class _Body(pydantic.BaseModel):
 
 
 class RerankBody(_Body):
-  """The body of `/rerank`: `texts`, or `documents` with `top_n`.
+  """The body of `/rerank`: `texts` or `documents`.
 
   The last fields are the two services' and without effect: one model is served, and texts are cut to
   what it reads.
@@ -88,7 +85,7 @@ class RerankBody(_Body):
 
   texts: Texts | None = None
   documents: Texts | None = None
-  top_n: Annotated[int, pydantic.Field(ge=1)] | None = None
+  top_n: Count | None = None
   raw_scores: Flag = None
   return_text: Flag = None
   return_documents: Flag = None
@@ -98,20 +95,32 @@ class RerankBody(_Body):
   max_tokens_per_doc: Any = None
   priority: Any = None
 
+  @pydantic.model_validator(mode="after")
+  def _of_one_form(self) -> "RerankBody":
+    if (self.texts is None) == (self.documents is None):
+      raise ValueError("give the candidates as `texts` or as `documents`")
+    return self
+
+  def answer(self, hits: Sequence[Hit], model: str) -> Any:
+    """Returns the answer in the form of the service that the body is of; scores are sigmoids."""
+    score_name = "score" if self.documents is None else "relevance_score"
+    results = []
+    for hit in hits:
+      score = hit.score if self.raw_scores else 0.5 * (1 + float(np.tanh(0.5 * hit.score)))
+      result: dict[str, Any] = {"index": hit.index, score_name: score}
+      if self.return_text:
+        result["text"] = hit.text
+      if self.return_documents:
+        result["document"] = {"text": hit.text}
+      results.append(result)
+    return results if self.documents is None else {"model": self.model or model, "results": results}
+
 
 class SearchBody(_Body):
   """The body of `/search`."""
 
-  k: Annotated[int, pydantic.Field(ge=1)] | None = None
+  k: Count | None = None
   rerank: Flag = None
-
-
-class Refused(Exception):
-  """An answer that is an error: its status, what is wrong, and the kind of error."""
-
-  def __init__(self, status: int, text: str, kind: str = "Validation"):
-    super().__init__(text)
-    self.status, self.kind = status, kind
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,7 +151,7 @@ class Queue:
   def put(self, kind: str, question: Question, count: int) -> asyncio.Future:
     """Returns the future hits of a request; refuses it where the queue is full."""
     if len(self) >= self.limits.waiting:
-      raise Refused(429, f"{len(self)} requests wait: try again later", "Overloaded")
+      raise HTTPException(429, f"{len(self)} requests wait: try again later", {"retry-after": "1"})
     job = _Job(kind, question, count, asyncio.get_running_loop().create_future())
     self._jobs.append(job)
     self._some.set()
@@ -154,11 +163,8 @@ class Queue:
       await self._some.wait()
       if not (jobs := self._next()):
         continue
-      try:
-        loop = asyncio.get_running_loop()
-        answers = await loop.run_in_executor(self._thread, self._answers, jobs)
-      except Exception as error:  # the service goes on
-        answers = [error] * len(jobs)
+      loop = asyncio.get_running_loop()
+      answers = await loop.run_in_executor(self._thread, self._answers, jobs)
       for job, answer in zip(jobs, answers, strict=True):
         if job.answer.done():  # cancelled
           continue
@@ -184,7 +190,7 @@ class Queue:
     """Returns the hits of each job; where they fail together, each alone: one spoils no other."""
     try:
       return self._together(jobs)
-    except InputError as error:
+    except Exception as error:  # the service goes on
       if len(jobs) == 1:
         return [error]
       return [self._answers([job])[0] for job in jobs]
@@ -193,11 +199,12 @@ class Queue:
     if jobs[0].kind == "rank":
       # Ids tell the questions of different requests apart.
       asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
-      return [hits[: job.count] for job, hits in zip(jobs, self.ranker.rank_each(asked))]
-    assert self.index is not None, "without an index no search is put into the queue"
-    again = self.ranker if jobs[0].kind != "search" else None
-    queries, count = [job.question.text for job in jobs], max(job.count for job in jobs)
-    found = self.index.search_many(queries, count, rerank=again)
+      found = self.ranker.rank_each(asked)
+    else:
+      assert self.index is not None, "without an index no search is put into the queue"
+      again = self.ranker if jobs[0].kind != "search" else None
+      queries, count = [job.question.text for job in jobs], max(job.count for job in jobs)
+      found = self.index.search_many(queries, count, rerank=again)
     return [hits[: job.count] for job, hits in zip(jobs, found)]
 
   def close(self) -> None:
@@ -207,7 +214,7 @@ class Queue:
 
 def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits(), warm_up: bool = True
-) -> "fastapi.FastAPI":
+) -> fastapi.FastAPI:
   """Returns the ASGI application; its start compiles the programs, of searches with `k` up to 128.
 
   Args:
@@ -216,11 +223,6 @@ def application(
     warm_up: whether the start compiles; False where that has been done.
 
   """
-  import fastapi
-  from fastapi.exceptions import RequestValidationError
-  from fastapi.responses import JSONResponse
-  from starlette.exceptions import HTTPException
-
   queue = Queue(ranker, index, limits)
 
   @contextlib.asynccontextmanager
@@ -235,23 +237,25 @@ def application(
       queue.close()
 
   app = fastapi.FastAPI(lifespan=lifespan, openapi_url=None, strict_content_type=False)
-
   app.add_middleware(_limited, most=limits.body)
 
   @app.post("/rerank")
   async def rerank(request: fastapi.Request, body: RerankBody) -> JSONResponse:
-    question = _rerank_question(body, limits)
-    wanted = body.top_n or len(question.candidates)
-    hits = await _answered(request, queue.put("rank", question, wanted))
-    return JSONResponse(_rerank_answer(body, hits, ranker.name))
+    texts = body.texts or body.documents or []
+    if len(texts) > limits.candidates:
+      raise HTTPException(413, f"{len(texts)} candidates: at most {limits.candidates} are taken")
+    candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
+    question = Question("0", body.query, candidates)
+    hits = await _answered(request, queue.put("rank", question, body.top_n or len(texts)))
+    return JSONResponse(body.answer(hits, ranker.name))
 
   @app.post("/search")
   async def search(request: fastapi.Request, body: SearchBody) -> JSONResponse:
     if index is None:
-      raise Refused(404, "this service has no index: start it with one")
+      raise HTTPException(404, "this service has no index: start it with one")
     count = body.k or 10
     if count > limits.candidates:
-      raise Refused(413, f"`k` is {count}: at most {limits.candidates} are given")
+      raise HTTPException(413, f"`k` is {count}: at most {limits.candidates} are given")
     # How many documents are ranked again depends on a request alone.
     kind = f"search, best {max(count, DEPTH)} again" if body.rerank else "search"
     hits = await _answered(request, queue.put(kind, Question("0", body.query, ()), count))
@@ -263,27 +267,28 @@ def application(
     state = {"status": "ok", "model": ranker.name, "documents": documents}
     return JSONResponse({**state, "waiting": len(queue)})
 
-  @app.exception_handler(Refused)
   @app.exception_handler(InputError)
-  @app.exception_handler(HTTPException)
+  @app.exception_handler(AnyHTTPException)
   @app.exception_handler(RequestValidationError)
   @app.exception_handler(Exception)
   async def error_of(request: fastapi.Request, error: Exception) -> JSONResponse:
-    status, kind, text = 422, "Validation", str(error)
-    if isinstance(error, Refused):
-      status, kind = error.status, error.kind
-    elif isinstance(error, HTTPException):
-      status, text = error.status_code, error.detail
-      text = f"the body is not JSON: {text}" if status == 400 else text
+    status, text, headers = 422, str(error), None
+    if isinstance(error, AnyHTTPException):
+      status, text, headers = error.status_code, error.detail, error.headers
     elif isinstance(error, RequestValidationError):
-      body = SearchBody if request.url.path == "/search" else RerankBody
-      status, text = _said(error.errors()[0], body)
+      problem = error.errors()[0]
+      text = f"{' '.join(map(str, problem['loc']))}: {problem['msg']}"
+      if problem["type"] == "json_invalid":
+        status = 400
     elif not isinstance(error, InputError):
       log.error("a request to %s failed", request.url.path, exc_info=error)
       text = f"the request failed ({type(error).__name__}); the service's log says more"
-      status, kind = 500, "Backend"
-    headers = {"retry-after": "1"} if status == 429 else None
-    return JSONResponse({"error": text, "error_type": kind}, status, headers)
+      status = 500
+    if status == 400:
+      text = f"the body is not JSON: {text}"
+    text = text.encode("utf-8", "backslashreplace").decode()  # a field's name may be any
+    content = {"error": text, "error_type": KINDS.get(status, "Validation")}
+    return JSONResponse(content, status, headers)
 
   return app
 
@@ -311,10 +316,8 @@ def serve(
       raise InputError(f"cannot serve on {host}:{port}: is the port in use?") from error
 
 
-def server(app: Any, host: str, port: int) -> "uvicorn.Server":
+def server(app: Any, host: str, port: int) -> uvicorn.Server:
   """Returns the server that `serve` runs; `should_exit` ends it as a signal does."""
-  import uvicorn
-
   options = {"ws": "none", "lifespan": "on", "log_level": "info", "access_log": False}
   return uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
 
@@ -328,13 +331,13 @@ def _warm_up(ranker: Ranker, index: Index | None) -> None:
         index.search_many(["question"] * queries, k)
 
 
-async def _answered(request: "fastapi.Request", answer: asyncio.Future) -> list[Hit]:
+async def _answered(request: fastapi.Request, answer: asyncio.Future) -> list[Hit]:
   """Returns the answer of the queue, which is cancelled where the client goes before."""
   while not answer.done():
     await asyncio.wait([answer], timeout=0.05)
     if not answer.done() and await request.is_disconnected():
       answer.cancel()
-      raise Refused(CLOSED, "the client has gone")
+      raise HTTPException(CLOSED, "the client has gone")
   return answer.result()
 
 
@@ -349,57 +352,9 @@ def _limited(app: Any, most: int) -> Any:
       message = await receive()
       size += len(message.get("body", b""))
       if size > most:
-        from starlette.exceptions import HTTPException
-
         raise HTTPException(413, f"the body is longer than {most} bytes")
       return message
 
     await app(scope, received, send)
 
   return with_limit
-
-
-def _said(problem: Mapping[str, Any], body: type[_Body]) -> tuple[int, str]:
-  """Returns the status and the sentence of a mistake that pydantic has found in a body."""
-  if problem["type"] == "json_invalid":
-    return 400, f"the body is not JSON: {problem['ctx']['error']}"
-  _, *place = problem["loc"]
-  if not place:
-    return 422, "the body is no JSON object"
-  if problem["type"] == "extra_forbidden":
-    names = ", ".join(name for name in body.model_fields if name not in PASSED)
-    return 422, f"there is no field {place[0]!r:.100}: name one of {names}"
-  name = "".join(f"[{part}]" if isinstance(part, int) else part for part in place[:2])
-  value = None if problem["type"] == "missing" else problem["input"]
-  return 422, f"`{name}` is {value!r:.100}: {ADVICE.get(problem['type'], 'give a text')}"
-
-
-def _rerank_question(body: RerankBody, limits: Limits) -> Question:
-  """Returns the question of a body with its candidates; refuses fields that would be ignored."""
-  if (body.texts is None) == (body.documents is None):
-    raise Refused(422, "give the candidates as `texts` or as `documents`")
-  texts = body.texts or body.documents or []
-  given = "texts" if body.documents is None else "documents"
-  others = {"texts": ("return_documents", "top_n"), "documents": ("return_text",)}
-  for name in others[given]:
-    if name in body.model_fields_set:
-      raise Refused(422, f"there is no field {name!r} beside `{given}`: leave it out")
-  if len(texts) > limits.candidates:
-    raise Refused(413, f"{len(texts)} candidates: at most {limits.candidates} are taken")
-  candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-  return Question("0", body.query, candidates)
-
-
-def _rerank_answer(body: RerankBody, hits: Sequence[Hit], model: str) -> Any:
-  results = []
-  for hit in hits:
-    score = hit.score if body.raw_scores else 0.5 * (1 + float(np.tanh(0.5 * hit.score)))
-    if body.documents is None:
-      text = {"text": hit.text} if body.return_text else {}
-      results.append({"index": hit.index, "score": score, **text})
-    else:
-      document = {"document": {"text": hit.text}} if body.return_documents else {}
-      results.append({"index": hit.index, "relevance_score": score, **document})
-  if body.documents is None:
-    return results
-  return {"model": body.model or model, "results": results}

@@ -1,6 +1,8 @@
-"""Every reader of files that others write or disks damage, each with whole files and a judge."""
+"""Readers of files that others write or disks damage, each with whole files and a judge.
 
-import csv
+Those of data sets and of own tables have property tests of their own (tests/data).
+"""
+
 import gzip
 import io
 import json
@@ -8,30 +10,18 @@ import pathlib
 import shutil
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 
-import asnq_test
-import labelled_lines_test
 import numpy as np
-import pyarrow
-import semeval_test
-import squad_test
 import tiny
 import tiny_elmo
 import tiny_encoders
-import trecqa_test
-import user_files_test
-import wikiqa_test
-import yahoo_test
-from pyarrow import parquet
 
 from as2jax.config import jobs
 from as2jax.data import trec_files
 from as2jax.data.inputs import protocol as fitted
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.data.user_files import read_labelled
 from as2jax.encoders import elmo, static, transformer_folder, weights, word_vectors
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
@@ -46,85 +36,6 @@ ARRAYS = {
   "layer.b": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
   "c": np.asarray([1, 2, 3], np.int64),
 }
-
-
-def datasets() -> list[Reader]:
-  """The readers of data sets, with the judges of their property tests."""
-  both = lambda module: (module.content(end="\n"), module.content(end="\r\n"))
-  return [
-    Reader("WikiQA", both(wikiqa_test), wikiqa_test.judge),
-    Reader(
-      "TrecQA",
-      [trecqa_test.content(lines) for lines in (trecqa_test.BARE, trecqa_test.FULL)],
-      trecqa_test.judge,
-    ),
-    Reader(
-      "SemEval",
-      [text.encode() for text in (semeval_test.FORUM, semeval_test.THREADS)],
-      semeval_test.judge,
-    ),
-    Reader("YahooCQA", both(yahoo_test), yahoo_test.judge),
-    Reader(
-      "SQuAD",
-      [json.dumps(squad_test.squad(), indent=indent).encode() for indent in (None, 1)],
-      squad_test.judge,
-    ),
-    Reader("ASNQ", both(asnq_test), asnq_test.judge),
-    Reader(
-      "ASNQ with context, WDRASS",
-      [labelled_lines_test.json_lines(), labelled_lines_test.columns()],
-      labelled_lines_test.judge,
-    ),
-    *_own_files(),
-  ]
-
-
-def _own_files() -> list[Reader]:
-  table = "\n".join(("\t".join(user_files_test.COLUMNS), *user_files_test.TABLE, "")).encode()
-  lines = "".join(json.dumps(record) + "\n" for record in user_files_test.RECORDS).encode()
-
-  def counted(path: pathlib.Path, header: int) -> bool:
-    count = sum(len(question.candidates) for question in read_labelled(path))
-    data = _unzipped(path)
-    rows = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
-    return count == len(rows) - header
-
-  def counted_cells(path: pathlib.Path) -> bool:
-    actual = sum(len(question.candidates) for question in read_labelled(path))
-    text = path.read_bytes().decode("utf-8-sig")
-    return actual == sum(map(bool, csv.reader(io.StringIO(text, newline="")))) - 1
-
-  def as_arrow_reads(path: pathlib.Path) -> bool:
-    actual = read_labelled(path)
-    rows = parquet.read_table(path).to_pylist()
-    texts = sorted((q.text, c.text) for q in actual for c in q.candidates)
-    return texts == sorted((row["question"], row["candidate"]) for row in rows)
-
-  packed = gzip.compress(table)
-  cells = io.StringIO(newline="")
-  csv.writer(cells).writerows(line.split("\t") for line in table.decode().splitlines())
-  records = [{"title": "", **record} for record in user_files_test.RECORDS]
-  arrow = io.BytesIO()
-  parquet.write_table(pyarrow.Table.from_pylist(records), arrow, write_page_checksum=True)
-  return [
-    Reader("own CSV", [cells.getvalue().encode()], judged("own.csv", counted_cells)),
-    Reader("own Parquet", [arrow.getvalue()], judged("own.parquet", as_arrow_reads)),
-    Reader("own TSV", [table], judged("own.tsv", lambda p: counted(p, 1))),
-    Reader("own JSON", [lines], judged("own.jsonl", lambda p: counted(p, 0))),
-    Reader("own TSV.gz", [packed], judged("own.tsv.gz", lambda p: counted(p, 1))),
-  ]
-
-
-def _unzipped(path: pathlib.Path) -> bytes:
-  """By zlib alone, which reads one member after another; what is no gzip file as it is."""
-  data, text = path.read_bytes(), b""
-  if not data.startswith(b"\x1f\x8b"):
-    return data
-  while data.startswith(b"\x1f\x8b"):
-    stream = zlib.decompressobj(31)
-    text += stream.decompress(data)
-    data = stream.unused_data.lstrip(b"\0")
-  return text
 
 
 def weight_formats() -> list[Reader]:
@@ -314,13 +225,7 @@ def evaluations() -> list[Reader]:
   rows = "".join(json.dumps({"seed": 0, "step": i, "loss": 0.5}) + "\n" for i in range(6))
 
   of_a_run = seal({"state": "training", "step": 3, "steps": 9, "best": 0.5, "time": 0.0})
-  ledger = "".join(
-    json.dumps({"data": "x", "split": "test", "seeds": [0, 1], "mode": "train"}) + "\n"
-    for _ in range(3)
-  )
-
   return [
-    Reader("evaluations.jsonl", [ledger.encode()], judged("evaluations.jsonl", _counted)),
     Reader("TREC run", [run.encode()], judged("run.trec", pairs(trec_files.read_run))),
     Reader("TREC judgements", [qrels.encode()], judged("qrels", pairs(trec_files.read_qrels))),
     Reader(
@@ -363,19 +268,6 @@ def _known(path: pathlib.Path) -> bool:
   return actual == unseal(path.read_bytes().decode()) and row["step"] == actual["step"]
 
 
-def _counted(path: pathlib.Path) -> bool:
-  """Only rows of this split of these data count, each once for each of its seeds; a training's once."""
-  times = results.times_evaluated(path.parent, "test", "x")
-  rows = [json.loads(line) for line in path.read_bytes().splitlines()]
-  rows = [row for row in rows if row["data"] == "x" and "test" in row["split"].split("+")]
-  trained = {
-    (row["split"], seed) for row in rows if row["mode"] == "train" for seed in row["seeds"]
-  }
-  seeds = [seed for _, seed in trained]
-  seeds += [seed for row in rows if row["mode"] != "train" for seed in set(row["seeds"])]
-  return times == max(map(seeds.count, seeds), default=0)
-
-
 def folders() -> list[Reader]:
   """The readers of what lies in the folders of sweeps, and of a run's config."""
 
@@ -403,4 +295,4 @@ def folders() -> list[Reader]:
 
 def readers() -> list[Reader]:
   """All of them."""
-  return [*datasets(), *evaluations(), *folders(), *weight_formats(), *encoders()]
+  return [*evaluations(), *folders(), *weight_formats(), *encoders()]

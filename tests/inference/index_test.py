@@ -14,7 +14,6 @@ from safetensors.numpy import load_file, save_file
 import as2jax
 from as2jax.evaluation import exact_search, predict
 from as2jax.inference import index as indexes
-from as2jax.inference import index_part
 from as2jax.inference.index import Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime import sharding
@@ -32,7 +31,7 @@ def ranker(finished_run):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-  monkeypatch.setattr(index_part, "DOCUMENTS", 4)
+  monkeypatch.setattr(indexes, "DOCUMENTS", 4)
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def documents(kind):
 @pytest.mark.parametrize("kind", ["random", "near", "scales", "equal"])
 def test_hits_are_the_best_in_float64(kind, similarity, monkeypatch):
   """Equal scores in the documents' order, whatever float32 rounds; a query alone or with others."""
-  monkeypatch.setattr(index_part, "DOCUMENTS", 128)
+  monkeypatch.setattr(indexes, "DOCUMENTS", 128)
   vectors, texts = documents(kind), list(map(str, range(300)))
   index = Index.make(bi_encoder(vectors, similarity), texts)
   pool = exact_search.prepared(vectors, similarity, side="pool")
@@ -121,7 +120,7 @@ def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, m
     if folder.name == "part-000001":
       (folder.parent / "part-000001.unfinished-0").mkdir()  # what a killed process leaves
       raise KeyboardInterrupt
-    return write(part, folder)
+    write(part, folder)
 
   monkeypatch.setattr(indexes.Part, "write", killed)
   with pytest.raises(KeyboardInterrupt):
@@ -137,17 +136,6 @@ def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, m
   assert len(encoded) == before  # complete: nothing is encoded again
   with pytest.raises(InputError, match="an index of 9 other documents"):
     ranker.index(TEXTS[:-1], path=path)
-
-
-def test_parts_of_other_texts_are_not_taken(ranker, tmp_path, encoded, monkeypatch):
-  path = tmp_path / "index"
-  ranker.index(TEXTS, path=path)
-  content = json.loads((path / "index.json").read_text())
-  (path / "index.json").write_text(json.dumps({**content, "parts": [], "documents": 0}))
-  others = [*TEXTS[:4], *(f"{text} not" for text in TEXTS[4:])]
-  index = ranker.index(others, path=path)
-  assert encoded == [4, 4, 1, 4, 1]
-  assert index.texts == Index.open(path, ranker=ranker).texts == others
 
 
 def test_two_processes_lose_nothing_that_the_other_has_added(ranker, tmp_path):
@@ -197,8 +185,6 @@ def test_documents_are_appended(ranker, tmp_path, encoded):
 def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
   path = tmp_path / "index"
   ranker.index(TEXTS, path=path)
-  with pytest.raises(InputError, match="made with other parameters, tokeniser or settings"):
-    Index.open(path, ranker=as2jax.load(finished_run("bm25")))
   with pytest.raises(InputError, match="made with other parameters"):
     Index.open(path, ranker=as2jax.load(ranker.source, dtype="bfloat16"))
   with pytest.raises(InputError, match="none is no index"):
@@ -211,14 +197,13 @@ def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
   with pytest.raises(InputError, match="part-000001 is damaged"):
     Index.open(tmp_path / "copy", ranker=ranker)
   index_content = json.loads((path / "index.json").read_text())
-  for damage in ("{}", json.dumps({**index_content, "parts": 3}), '{"a":' * 100_000, "[]"):
+  for damage in ("{}", json.dumps({**index_content, "parts": 3})):
     (path / "index.json").write_text(damage)
     with pytest.raises(InputError, match=r"index.json: .*put it back, or make the index anew"):
       Index.open(path, ranker=ranker)
   (path / "index.json").unlink()
-  os.mkfifo(path / "index.json")
-  with pytest.raises(InputError, match="is a named pipe"):
-    Index.open(path, ranker=ranker)
+  with pytest.raises(InputError, match="is not empty and holds no index: give a new folder"):
+    ranker.index(TEXTS, path=path)
   with pytest.raises(InputError, match="on a local disk"):
     ranker.index(TEXTS, path="gs://bucket/x")
 
@@ -234,17 +219,6 @@ def test_an_index_knows_the_weights_of_a_frozen_encoder(tmp_path):
     model = predict.Predictor(parts, sharding.make_mesh(), 1)
     fingerprints.append(Ranker(model, {"params": {}}, seed=None).fingerprint)
   assert fingerprints[0] != fingerprints[1]
-
-
-def test_no_index_is_written_among_other_files(finished_run, tmp_path):
-  ranker = as2jax.load(finished_run("bm25"))
-  (tmp_path / "config.json").write_text("{}")
-  with pytest.raises(InputError, match="is not empty and holds no index: give a new folder"):
-    ranker.index(TEXTS, path=tmp_path)
-  assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
-  (tmp_path / "new").mkdir()
-  (tmp_path / "new" / ".index.json.1").touch()  # what a killed process may leave
-  assert len(ranker.index(TEXTS, path=tmp_path / "new")) == 9
 
 
 def test_a_crossencoder_ranks_the_best_again(ranker, finished_run):
@@ -289,34 +263,3 @@ def test_a_search_by_words_keeps_to_its_documents_while_others_are_added(finishe
   monkeypatch.setattr(ranker, "over_pool", over)
   hits = index.search_many(["cat sat", "nobody ran"], 20)
   assert [len(its) for its in hits] == [9, 9] and len(index) == 10
-
-
-def test_a_frame_is_ranked_as_pyterrier_wants(ranker):
-  pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-  frame = pandas.DataFrame(
-    {
-      "qid": ["q2", "q1", "q2", "q1", "q2"],
-      "query": [QUERY, "what ran", QUERY, "what ran", QUERY],
-      "docno": ["d1", "d2", "d3", "d4", "d5"],
-      "text": TEXTS[:5],
-      "score": [0.0] * 5,
-      "source": list("vwxyz"),
-    }
-  )
-  actual = ranker.transform(frame)
-  assert actual["qid"].tolist() == ["q2"] * 3 + ["q1"] * 2
-  assert actual["rank"].tolist() == [0, 1, 2, 0, 1]
-  expected = ranker.rank(QUERY, [TEXTS[0], TEXTS[2], TEXTS[4]])
-  assert actual["text"].tolist()[:3] == [hit.text for hit in expected]
-  np.testing.assert_allclose(actual["score"][:3], [hit.score for hit in expected], atol=1e-6)
-  assert dict(zip(actual["docno"], actual["source"])) == dict(zip(frame["docno"], frame["source"]))
-  assert frame["score"].tolist() == [0.0] * 5
-  assert ranker.transform(frame.drop(columns="docno"))["rank"].tolist() == actual["rank"].tolist()
-  other = frame.rename(columns={"text": "reply"})
-  again = ranker.transform(other, columns={"candidate": "reply"})
-  assert again["reply"].tolist() == actual["text"].tolist()
-  assert set(ranker.transform(frame.head(0)).columns) == set(actual.columns)
-  with pytest.raises(InputError, match="the frame: there is no column candidate"):
-    ranker.transform(other)
-  with pytest.raises(InputError, match="question_id 'q1' reads"):
-    ranker.transform(frame.assign(query=TEXTS[:5]).assign(qid="q1"))

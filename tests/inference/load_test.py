@@ -1,7 +1,6 @@
 """`as2jax.load` opens runs and published folders alike; `as2jax.train` makes a run."""
 
 import json
-import os
 import pathlib
 import pkgutil
 import shutil
@@ -10,12 +9,11 @@ import numpy as np
 import pytest
 import tiny
 import tiny_encoders
-from ml_collections import ConfigDict
 
 import as2jax
 from as2jax.commands import app
 from as2jax.config import jobs
-from as2jax.inference import export, modes, reevaluate
+from as2jax.inference import export, reevaluate
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -46,15 +44,6 @@ def test_a_run_is_opened_by_its_folder(finished_run):
     as2jax.load(folder, seed=9)
   with pytest.raises(InputError, match="encoder.dtype = 'int8'"):
     as2jax.load(folder, dtype="int8")
-
-
-def test_a_ranker_without_parameters_has_the_seed_of_its_results_alone(finished_run):
-  folder = finished_run("bm25")
-  assert as2jax.load(folder, seed=0).rank(QUESTION, TEXTS) == as2jax.load(folder).rank(
-    QUESTION, TEXTS
-  )
-  with pytest.raises(InputError, match="seed = 7: the run has 0"):
-    as2jax.load(folder, seed=7)
 
 
 def crossencoder(family, folder, labels):
@@ -127,9 +116,9 @@ def test_what_cannot_be_opened_says_why(tmp_path):
   config["architectures"] = ["BertForTokenClassification"]
   (tagger / "config.json").write_text(json.dumps(config))
   for source, message in (
-    (tagger, "names .'BertForTokenClassification'., no sequence classifier"),
+    (tagger, "an encoder alone .*no sequence classifier"),
     (tmp_path / "none", "no such folder"),
-    (tmp_path, "neither a run's folder nor a published model"),
+    (tmp_path, "has no config.json"),
     (tiny.encoder_folder(), "an encoder alone.*not trained to rank"),
     ("package:not_there/model", "'not_there' is not installed"),
   ):
@@ -137,13 +126,8 @@ def test_what_cannot_be_opened_says_why(tmp_path):
       as2jax.load(source)
   with pytest.raises(InputError, match="seed = 3: .* is no run's folder"):
     as2jax.load(tiny.encoder_folder(), seed=3)
-  config = tmp_path / "config.json"
-  config.write_text('{"a":' * 100_000)
+  (tmp_path / "config.json").write_text('{"a":' * 100_000)
   with pytest.raises(InputError, match="config.json: .*nested too deeply"):
-    as2jax.load(tmp_path)
-  config.unlink()
-  os.mkfifo(config)
-  with pytest.raises(InputError, match="config.json is a named pipe"):
     as2jax.load(tmp_path)
 
 
@@ -154,16 +138,7 @@ def test_a_classifier_of_other_sizes_is_refused(tmp_path):
   config = json.loads((folder / "config.json").read_text())
   (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
   with pytest.raises(InputError):
-    as2jax.load(folder)
-
-
-def test_a_classifier_without_its_head_is_refused(tmp_path):
-  folder = tiny_encoders.folder("modernbert", tmp_path / "published")
-  file = folder / "config.json"
-  content = json.loads(file.read_text())
-  file.write_text(json.dumps({**content, "architectures": ["ModernBertForSequenceClassification"]}))
-  with pytest.raises(InputError, match="the tensor 'classifier.bias' of the classifier is missing"):
-    as2jax.load(folder)
+    as2jax.load(folder, label=0).rank(QUESTION, TEXTS)
 
 
 def rows(path: pathlib.Path, questions: int) -> pathlib.Path:
@@ -202,7 +177,7 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
     ({"overrides": {"optimizer.rte": 1e-5}}, "did you mean 'rate'"),
     ({"overrides": {"epochs": "many"}}, "overrides: epochs='many'"),
     ({"data": {"dev": "x.tsv"}}, "give a file for `train`"),
-    ({"data": {"training": "x.tsv"}}, "give a file or a frame for `train`"),
+    ({"data": {"training": "x.tsv"}}, "give a file or a frame for train"),
     ({"seeds": ()}, "seeds = \\(\\)"),
   ):
     with pytest.raises(InputError, match=message):
@@ -268,17 +243,3 @@ def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path
   captured = capsys.readouterr()
   assert captured.out == "" and "is not finished (no results.json)" in captured.err
   assert written == {path: path.read_bytes() for path in left.rglob("*") if path.is_file()}
-
-
-def test_a_sentence_bert_run_opens_without_its_folder(tmp_path):
-  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
-  tiny_encoders.folder("bert", tmp_path / "base")
-  library.SentenceTransformer(str(tmp_path / "base"), device="cpu").save(str(tmp_path / "saved"))
-  config = tiny.config("triplet", epochs=0, evaluation__splits=("test",))
-  with config.unlocked():
-    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
-    config.loss = ConfigDict({"name": "none"})
-    config.encoder.name, config.encoder.pretrained = "sentence_bert", str(tmp_path / "saved")
-  modes.run(config, str(tmp_path / "run"))
-  run = as2jax.open_run(moved(tmp_path / "run", tmp_path / "moved"))
-  assert run.ranker().rank(QUESTION, TEXTS) == as2jax.load(tmp_path / "run").rank(QUESTION, TEXTS)

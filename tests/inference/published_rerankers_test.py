@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 import tiny
 import tiny_encoders
-from ml_collections import ConfigDict
 
 import as2jax
-from as2jax.config import base, recipes
 from as2jax.data.record import Candidate, Question
-from as2jax.encoders import cross_encoder_folder
 from as2jax.inference import export
 from as2jax.runtime.errors import InputError
 
@@ -132,16 +129,6 @@ def assert_ranks_alike(model, folder, **options):
 )
 def test_a_sequence_classifier_scores_as_its_library(family, config, tmp_path):
   assert_ranks_alike(*classifier(family, tmp_path, **config))
-
-
-def test_a_classifier_that_is_given_no_token_types_scores_as_its_library(tmp_path):
-  from sentence_transformers import CrossEncoder
-
-  _, folder = classifier("bert", tmp_path)
-  file = folder / "tokenizer_config.json"
-  names = {"model_input_names": ["input_ids", "attention_mask"]}
-  file.write_text(json.dumps({**json.loads(file.read_text()), **names}))
-  assert_ranks_alike(CrossEncoder(str(folder), device="cpu"), folder)
 
 
 @pytest.mark.parametrize(
@@ -333,14 +320,3 @@ def test_what_is_wrong_with_a_head_is_said(tmp_path):
   change("config.json", model_type="t5")
   with pytest.raises(InputError, match="model_type is 't5'; known are"):
     as2jax.load(folder)
-
-
-def test_an_encoder_is_no_reranker(tmp_path):
-  folder = encoder("modernbert", tmp_path / "base")
-  assert cross_encoder_folder.read(folder) is None
-  config = base.get_config()
-  recipes.reranker(config)
-  config.encoder.pretrained = str(folder)
-  config.data.name, config.compilation_cache = "sample", "off"
-  with pytest.raises(InputError, match="is no cross-encoder"):
-    as2jax.train(ConfigDict(config), tmp_path / "run")

