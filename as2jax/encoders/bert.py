@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
@@ -16,11 +17,60 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
 
-class BertEncoder(nn.Module):
-  """BERT without its pooler: token ids to token vectors, units of a row blind to one another.
+class PackedEncoder(nn.Module):
+  """Base of transformers over packed rows: a subclass gives `_encode` of rows [b, l].
 
-  RoBERTa is the same network: its positions begin at `position_offset` 2. Parameters are float32 and do not depend on how the encoder runs (`dtype`,
-  `precision`, `attention`, `unroll`, `remat`):
+  Units of a row are blind to one another. Parameters are float32 and do not depend on how the encoder
+  runs: `dtype`, `precision`, `attention`, `unroll`, `remat`.
+  """
+
+  @nn.compact
+  def __call__(
+    self,
+    tokens: Tokens,
+    *,
+    input_offset: Float[Array, "s r l d"] | None = None,
+    all_layers: bool = False,
+    train: bool,
+  ) -> Float[Array, "s r l d"] | Float[Array, "layers s r l d"]:
+    """Returns token vectors of the last layer, or of the embeddings and every layer (`all_layers`).
+
+    `input_offset` is added to the input embeddings before their norm. With `train`, dropout draws
+    from the stream `dropout`. Vectors at padding are finite and mean nothing.
+    """
+    self._check()
+    s, r, l = tokens.ids.shape
+
+    def rows(x):  # [s, r] merged into one axis: a sharding of s stays on the major dimension
+      return jnp.reshape(x, (s * r, *x.shape[2:]))
+
+    tokens, input_offset = jax.tree.map(rows, (tokens, input_offset))
+    before, last = self._encode(tokens, input_offset, all_layers, train)
+    if all_layers:
+      last = jnp.concatenate([*before, last[None]])
+    return last.reshape(*last.shape[:-3], s, r, l, last.shape[-1])
+
+  def _encode(
+    self, tokens: Tokens, offset: Float[Array, "b l d"] | None, all_layers: bool, train: bool
+  ) -> tuple[list[Array], Float[Array, "b l d"]]:
+    """Returns the states before the last layer's, with `all_layers`, as parts [n b l d]; and those."""
+    raise InputError(f"{type(self).__name__} is no encoder: it defines no `_encode`")
+
+  @staticmethod
+  def embedding_table(params: Any) -> Any:
+    """Returns the word-embedding table [vocab_size, d] of this encoder's parameters."""
+    return params["embeddings"]["word"]
+
+  def _check(self):
+    check_fields(self)
+    if self.hidden_size % self.num_heads:
+      raise InputError(
+        f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
+      )
+
+
+class BertEncoder(PackedEncoder):
+  """BERT without its pooler; RoBERTa, too, whose positions begin at `position_offset` 2.
 
     embeddings/{word, position, type} [rows, d], embeddings/norm/{scale, bias} [d]
     layers/attention/{query, key, value, output}/{kernel, bias}
@@ -33,12 +83,10 @@ class BertEncoder(nn.Module):
     dtype: type of the arithmetic and of the result, `float32` or `bfloat16`. Scores, softmax and
       norm statistics are float32 always.
     precision: of the matrix products. None is jax's default, which is full float32 on CPU but TF32
-      or a bfloat16 pass on GPU and TPU: right for training, where "highest" takes several passes
-      for each product. Set "highest" to compare with a float32 reference there.
+      or a bfloat16 pass on GPU and TPU: set "highest" to compare with a float32 reference there.
     attention: how attention is computed; see `layers.transformer.ATTENTION`.
     unroll: how many layers one turn of the loop over layers holds; 0 is all of up to 12 layers
-      (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU; a loop
-      compiles in the time of one layer (12 layers: 3 s against 8; 24 layers: 3 s against 16).
+      (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU.
     remat: recompute each layer in the backward pass in place of keeping its activations: a fifth
       of the memory for a fifth more time.
 
@@ -62,24 +110,7 @@ class BertEncoder(nn.Module):
   unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
-  @nn.compact
-  def __call__(
-    self,
-    tokens: Tokens,
-    *,
-    input_offset: Float[Array, "s r l d"] | None = None,
-    all_layers: bool = False,
-    train: bool,
-  ) -> Float[Array, "s r l d"] | Float[Array, "layers s r l d"]:
-    """Token vectors of the last layer, or of the embeddings and every layer (`all_layers`).
-
-    `input_offset` is added to the input embeddings before their norm. With `train`, dropout draws
-    from the stream `dropout`. Vectors at padding are finite and mean nothing.
-    """
-    self._check()
-    s, r, l = tokens.ids.shape
-    # [s, r] merged into one axis: a sharding of s stays on the major dimension.
-    rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
+  def _encode(self, tokens, offset, all_layers, train):
     x = transformer.Embeddings(
       self.vocab_size,
       self.hidden_size,
@@ -90,32 +121,9 @@ class BertEncoder(nn.Module):
       self.position_offset,
       dtype=jnp.dtype(self.dtype),
       name="embeddings",
-    )(
-      rows(tokens.ids),
-      rows(tokens.position),
-      rows(tokens.type),
-      None if input_offset is None else rows(input_offset),
-      train=train,
-    )
-    mask = transformer.segment_mask(rows(tokens.segment))
-    bias = self.attention_bias(rows(tokens.position))
-    last, every = self._scan(x, mask, bias, all_layers=all_layers, train=train)
-    if all_layers:
-      return jnp.concatenate([x[None], every]).reshape(-1, s, r, l, self.hidden_size)
-    return last.reshape(s, r, l, self.hidden_size)
-
-  def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"] | None:
-    """What is added to the attention's scores in every layer; nothing, unless a subclass says so."""
-    del position
-    return None
-
-  def _scan(self, x: Array, mask: Array, bias: Array | None, *, all_layers: bool, train: bool):
-    """The last layer's output, and with `all_layers` that of each layer."""
-
-    def apply(layer, x):
-      x = layer(x, mask, bias, train=train)
-      return x, x if all_layers else None
-
+    )(tokens.ids, tokens.position, tokens.type, offset, train=train)
+    mask = transformer.segment_mask(tokens.segment)
+    bias = self.attention_bias(tokens.position)
     layer = transformer.TransformerLayer(
       self.num_heads,
       self.intermediate_size,
@@ -128,26 +136,25 @@ class BertEncoder(nn.Module):
       self.attention,
       name="layers",
     )
-    return scan_layers(
+
+    def apply(layer, x):
+      x = layer(x, mask, bias, train=train)
+      return x, x if all_layers else None
+
+    last, every = scan_layers(
       apply, layer, x, length=self.num_layers, unroll=self.unroll, remat=self.remat
     )
+    return [x[None], every[:-1]] if all_layers else [], last
+
+  def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"] | None:
+    """Returns what is added to the attention's scores in every layer: nothing, but in subclasses."""
+    del position
+    return None
 
   @property
   def max_length(self) -> int:
     """The longest unit in tokens: rows of the position table."""
     return self.max_positions - self.position_offset
-
-  @staticmethod
-  def embedding_table(params: Any) -> Any:
-    """The word-embedding table [vocab_size, d] of this encoder's parameters (`embeddings/word`)."""
-    return params["embeddings"]["word"]
-
-  def _check(self):
-    check_fields(self)
-    if self.hidden_size % self.num_heads:
-      raise InputError(
-        f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
-      )
 
 
 SIZES = (  # keys that several families share, several times as large as any published encoder's

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from as2jax.data.batches.batch import Tokens
-from as2jax.encoders.bert import SIZES, published
-from as2jax.encoders.family import Key, Transformer, check_fields, register
+from as2jax.encoders.bert import SIZES, PackedEncoder, published
+from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer, vectors
 from as2jax.layers.cpu import scan_layers
 from as2jax.layers.transformer import Dropout, LayerNorm
@@ -19,13 +18,13 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
 
-class ModernBertEncoder(nn.Module):
-  """ModernBERT without its head: token ids to token vectors, units of a row blind to one another.
+class ModernBertEncoder(PackedEncoder):
+  """ModernBERT without its head.
 
   Pre-norm layers without biases, rotary positions that restart with each unit, gated feed-forward
   layers (GeGLU), and attention to the whole unit in every `global_every`-th layer, else to the tokens
-  at most `window` // 2 away (section 2.1 of the paper). A final norm. Parameters are float32 and do
-  not depend on how the encoder runs (`dtype`, `precision`, `attention`, `unroll`, `remat`):
+  at most `window` // 2 away (section 2.1 of the paper). A final norm; of all layers only the last is
+  normed, as in transformers' `hidden_states`.
 
     embeddings/word [rows, d], embeddings/norm/scale [d], final_norm/scale [d]
     first_layer, layers: attention/{qkv, output}/kernel, feed_forward/{gated, output}/kernel,
@@ -66,41 +65,12 @@ class ModernBertEncoder(nn.Module):
   unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
-  @nn.compact
-  def __call__(
-    self,
-    tokens: Tokens,
-    *,
-    input_offset: Float[Array, "s r l d"] | None = None,
-    all_layers: bool = False,
-    train: bool,
-  ) -> Float[Array, "s r l d"] | Float[Array, "layers s r l d"]:
-    """Normed token vectors of the last layer; with `all_layers` of the embeddings and every layer.
-
-    All but the last of these are not normed, as in transformers' `hidden_states`. `input_offset` is
-    added to the input embeddings before their norm. With `train`, dropout draws from the stream
-    `dropout`. Vectors at padding are finite and mean nothing.
-    """
-    self._check()
-    s, r, l = tokens.ids.shape
-    rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
+  def _encode(self, tokens, offset, all_layers, train):
     dtype = jnp.dtype(self.dtype)
     x = _Embeddings(
       self.vocab_size, self.hidden_size, self.layer_norm_eps, dtype, name="embeddings"
-    )(rows(tokens.ids), None if input_offset is None else rows(input_offset))
+    )(tokens.ids, offset)
     x = Dropout(self.embedding_dropout)(x, train=train)
-    first, last, every = self._layers(
-      x, rows(tokens.position), rows(tokens.segment), all_layers, train
-    )
-    last = LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
-    if all_layers:
-      before = [x[None], first[None], *([] if every is None else [every])]
-      stacked = jnp.concatenate(before)[:-1]
-      return jnp.concatenate([stacked, last[None]]).reshape(-1, s, r, l, self.hidden_size)
-    return last.reshape(s, r, l, self.hidden_size)
-
-  def _layers(self, x, position, segment, all_layers: bool, train: bool):
-    """The first layer's vectors, the last's, and with `all_layers` those of each between."""
     layer = partial(
       ModernBertLayer,
       self.num_heads,
@@ -109,55 +79,51 @@ class ModernBertEncoder(nn.Module):
       self.layer_norm_eps,
       self.hidden_dropout,
       self.attention_dropout,
-      jnp.dtype(self.dtype),
+      dtype,
       self.precision,
       self.attention,
     )
-    everywhere = transformer.segment_mask(segment)
-    near = everywhere & _near(position, self.window // 2)
+    everywhere = transformer.segment_mask(tokens.segment)
+    near = everywhere & _near(tokens.position, self.window // 2)
     globally, locally = (
-      rotations(position, self.hidden_size // self.num_heads, theta)
+      rotations(tokens.position, self.hidden_size // self.num_heads, theta)
       for theta in (self.global_theta, self.local_theta)
     )
-    first = layer(normed=False, name="first_layer")(x, everywhere, globally, train=train)
-    is_global = jnp.arange(1, self.num_layers) % self.global_every == 0
-
-    def apply(layer, x, whole):
-      mask = jnp.where(whole, everywhere, near)
-      rotation = tuple(jnp.where(whole, a, b) for a, b in zip(globally, locally))
-      x = layer(x, mask, rotation, train=train)
-      return x, x if all_layers else None
-
-    last, every = first, None
+    last = layer(normed=False, name="first_layer")(x, everywhere, globally, train=train)
+    before = [x[None]]
     if self.num_layers > 1:
+
+      def apply(layer, x, whole):
+        mask = jnp.where(whole, everywhere, near)
+        rotation = tuple(jnp.where(whole, a, b) for a, b in zip(globally, locally))
+        x = layer(x, mask, rotation, train=train)
+        return x, x if all_layers else None
+
+      before.append(last[None])
       last, every = scan_layers(
         apply,
         layer(normed=True, name="layers"),
-        first,
-        is_global,
+        last,
+        jnp.arange(1, self.num_layers) % self.global_every == 0,
         length=self.num_layers - 1,
         unroll=self.unroll,
         remat=self.remat,
       )
-    return first, last, every
+      if all_layers:
+        before.append(every[:-1])
+    return before, LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
 
   @property
   def max_length(self) -> int:
     """The longest unit in tokens."""
     return self.max_positions
 
-  @staticmethod
-  def embedding_table(params: Any) -> Any:
-    """The word-embedding table [vocab_size, d] of this encoder's parameters (`embeddings/word`)."""
-    return params["embeddings"]["word"]
-
   def _check(self):
-    check_fields(self)
-    width, heads = self.hidden_size, self.num_heads
-    if width % heads or width // heads % 2:
+    super()._check()
+    if self.hidden_size // self.num_heads % 2:
       raise InputError(
-        f"encoder.num_heads: {heads} heads of hidden_size {width} would not have an even width, "
-        "which rotary positions turn in pairs"
+        f"encoder.num_heads: {self.num_heads} heads of hidden_size {self.hidden_size} have an odd "
+        "width, but rotary positions turn pairs"
       )
 
 
@@ -228,27 +194,17 @@ class ModernBertLayer(nn.Module):
     self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], rotation: Rotation, *, train: bool
   ) -> Float[Array, "b l d"]:
     """Updates `x`; tokens attend where `mask` is true, and dropout acts with `train`."""
-    norm = lambda name: LayerNorm(self.layer_norm_eps, self.dtype, use_bias=False, name=name)
-    attention = RotaryAttention(
-      self.num_heads,
-      self.attention_dropout,
-      self.dtype,
-      self.precision,
-      self.attention,
-      name="attention",
-    )
-    read = norm("attention_norm")(x) if self.normed else x
-    attended = attention(read, mask, rotation, train=train)
+    norm = partial(LayerNorm, self.layer_norm_eps, self.dtype, use_bias=False)
+    how = (self.dtype, self.precision)
+    read = norm(name="attention_norm")(x) if self.normed else x
+    attended = RotaryAttention(
+      self.num_heads, self.attention_dropout, *how, self.attention, name="attention"
+    )(read, mask, rotation, train=train)
     x = x + Dropout(self.attention_dropout)(attended, train=train)
     feed_forward = GatedFeedForward(
-      self.intermediate_size,
-      self.activation,
-      self.hidden_dropout,
-      self.dtype,
-      self.precision,
-      name="feed_forward",
+      self.intermediate_size, self.activation, self.hidden_dropout, *how, name="feed_forward"
     )
-    return x + feed_forward(norm("feed_forward_norm")(x), train=train)
+    return x + feed_forward(norm(name="feed_forward_norm")(x), train=train)
 
 
 class RotaryAttention(nn.Module):

@@ -7,12 +7,10 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from as2jax.data.batches.batch import Tokens
-from as2jax.encoders.bert import tensor_names
-from as2jax.encoders.family import Key, Transformer, check_fields, register
+from as2jax.encoders.bert import PackedEncoder, tensor_names
+from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
 from as2jax.layers.cpu import scan_layers
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
@@ -22,13 +20,12 @@ from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 ATTENTION_TYPES = ("bi", "uni")
 
 
-class XLNetEncoder(nn.Module):
-  """XLNet as it is fine-tuned: token ids to token vectors, units of a row blind to one another.
+class XLNetEncoder(PackedEncoder):
+  """XLNet as it is fine-tuned: the content stream alone, without memory of earlier rows.
 
   Positions count only as differences, so a unit gives the same vectors wherever it lies in a row,
   and no length is too long. `tokens.type` counts only as same or other: XLNet's 0 and 1 for two
-  sentences and 2 for `<cls>`. The query stream, permutation masks and the mask embedding belong to
-  pre-training and are not here. Parameters are float32:
+  sentences and 2 for `<cls>`.
 
     embeddings/word [vocab_size, d]
     layers/attention/{query, key, value, relative, output}/kernel [d, d]
@@ -66,106 +63,18 @@ class XLNetEncoder(nn.Module):
   unroll: Annotated[int, AtLeast(0)]
   remat: bool
 
-  def __call__(
-    self,
-    tokens: Tokens,
-    *,
-    input_offset: Float[Array, "s r l d"] | None = None,
-    all_layers: bool = False,
-    train: bool,
-  ) -> Float[Array, "s r l d"] | Float[Array, "layers s r l d"]:
-    """Token vectors of the last layer, or of the embeddings and every layer (`all_layers`).
-
-    `input_offset` is added to the word embeddings, which XLNet does not normalise. With `train`,
-    dropout draws from the stream `dropout`. Vectors at padding are finite and mean nothing.
-    """
-    return self._encode(tokens, None, input_offset, all_layers=all_layers, train=train)
-
-  def with_mems(
-    self,
-    tokens: Tokens,
-    mems: Float[Array, "layers s r m d"] | None,
-    *,
-    mem_len: int,
-    reuse_len: int | None = None,
-    train: bool,
-  ) -> tuple[Float[Array, "s r l d"], Float[Array, "layers s r n d"]]:
-    """Token vectors that also look back at `mems`, and the mems for the row's continuation.
-
-    `mems` are the inputs of each layer at the tokens before this row (None: there are none), of
-    type 0, seen by every token. A row must be one unit without padding: whatever the row holds is
-    remembered. The new ones are the last `mem_len` of `mems` and of the row's first `reuse_len`
-    tokens (None: all), without gradient.
-
-    Errors: `InputError` for a mem_len or reuse_len below 1.
-    """
-    for name, value in (("mem_len", mem_len), ("reuse_len", reuse_len)):
-      if value is not None and value < 1:
-        raise InputError(f"with_mems: {name} = {value}; remember at least 1 token")
-    states = self._encode(tokens, mems, None, all_layers=True, train=train)
-    kept = states[:-1, ..., :reuse_len, :]
-    if mems is not None:
-      kept = jnp.concatenate([mems.astype(kept.dtype), kept], axis=-2)
-    return states[-1], lax.stop_gradient(kept[..., -mem_len:, :])
-
-  @property
-  def max_length(self) -> int | None:
-    """The longest unit in tokens: None, for relative positions have no end."""
-    return None
-
-  @staticmethod
-  def embedding_table(params: Any) -> Any:
-    """The word-embedding table [vocab_size, d] of this encoder's parameters (`embeddings/word`)."""
-    return params["embeddings"]["word"]
-
-  @nn.compact
-  def _encode(self, tokens: Tokens, mems, input_offset, *, all_layers: bool, train: bool):
-    self._check()
-    s, r, l = tokens.ids.shape
-    # [s, r] merged into one axis: a sharding of s stays on the major dimension.
-    rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
+  def _encode(self, tokens, offset, all_layers, train):
+    dtype = jnp.dtype(self.dtype)
     x = WordEmbeddings(
-      self.vocab_size,
-      self.hidden_size,
-      self.hidden_dropout,
-      jnp.dtype(self.dtype),
-      name="embeddings",
-    )(rows(tokens.ids), None if input_offset is None else rows(input_offset), train=train)
-    if mems is not None:
-      mems = mems.reshape(mems.shape[0], s * r, *mems.shape[3:]).astype(x.dtype)
-    m = 0 if mems is None else mems.shape[2]
-    positions = sinusoids(l, m + l, self.hidden_size, self.clamp_len)
+      self.vocab_size, self.hidden_size, self.hidden_dropout, dtype, name="embeddings"
+    )(tokens.ids, offset, train=train)
+    l = tokens.ids.shape[1]
+    positions = sinusoids(l, l, self.hidden_size, self.clamp_len)
     positions = transformer.Dropout(self.hidden_dropout)(positions, train=train).astype(x.dtype)
-    mask, same_type = self._seen(rows(tokens.segment), rows(tokens.type), m)
-    last, every = self._scan(
-      x, mems, (mask, same_type, positions), all_layers=all_layers, train=train
-    )
-    last = transformer.Dropout(self.hidden_dropout)(last, train=train)
-    if all_layers:
-      states = jnp.concatenate([x[None], every[:-1], last[None]])
-      return states.reshape(-1, s, r, l, self.hidden_size)
-    return last.reshape(s, r, l, self.hidden_size)
-
-  def _seen(
-    self, segment: Int[Array, "b l"], type: Int[Array, "b l"], memory: int
-  ) -> tuple[Bool[Array, "b 1 l t"], Bool[Array, "b 1 l t"]]:
-    """Which keys (`memory` of type 0, then the row) a token sees, and which are of its type."""
-    b, l = segment.shape
-    mask = transformer.segment_mask(segment)
+    mask = transformer.segment_mask(tokens.segment)
     if self.attention_type == "uni":
       mask &= jnp.tril(jnp.ones((l, l), bool))[None, None]
-    mask = jnp.concatenate([jnp.ones((b, 1, l, memory), bool), mask], axis=-1)
-    keys = jnp.pad(type, ((0, 0), (memory, 0)))
-    return mask, (type[:, :, None] == keys[:, None, :])[:, None]
-
-  def _scan(self, x: Array, mems: Array | None, shared: tuple, *, all_layers: bool, train: bool):
-    """The last layer's output, and with `all_layers` that of each layer."""
-
-    def apply(layer, x, memory):
-      context = x if memory is None else jnp.concatenate([memory, x], axis=1)
-      x = layer(x, context, *shared, train=train)
-      return x, x if all_layers else None
-
+    same_type = (tokens.type[:, :, None] == tokens.type[:, None, :])[:, None]
     layer = RelativeLayer(
       self.num_heads,
       self.intermediate_size,
@@ -173,20 +82,28 @@ class XLNetEncoder(nn.Module):
       self.layer_norm_eps,
       self.hidden_dropout,
       self.attention_dropout,
-      jnp.dtype(self.dtype),
+      dtype,
       self.precision,
       name="layers",
     )
-    return scan_layers(
-      apply, layer, x, mems, length=self.num_layers, unroll=self.unroll, remat=self.remat
+
+    def apply(layer, x):
+      x = layer(x, x, mask, same_type, positions, train=train)
+      return x, x if all_layers else None
+
+    last, every = scan_layers(
+      apply, layer, x, length=self.num_layers, unroll=self.unroll, remat=self.remat
     )
+    last = transformer.Dropout(self.hidden_dropout)(last, train=train)
+    return [x[None], every[:-1]] if all_layers else [], last
+
+  @property
+  def max_length(self) -> None:
+    """None: relative positions have no end."""
+    return None
 
   def _check(self):
-    check_fields(self)
-    if self.hidden_size % self.num_heads:
-      raise InputError(
-        f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
-      )
+    super()._check()
     if self.hidden_size % 2:
       raise InputError(f"encoder.hidden_size: {self.hidden_size} is odd; sinusoids come in pairs")
 

@@ -82,8 +82,8 @@ def test_local_attention_without_a_base_of_its_own_has_the_global_one():
 @pytest.mark.parametrize(
   "fields, message",
   [
-    ({"num_heads": 3}, "num_heads: 3 heads of hidden_size 16"),
-    ({"num_heads": 16}, "num_heads: 16 heads of hidden_size 16 would not have an even width"),
+    ({"num_heads": 3}, "num_heads: 3 heads do not divide"),
+    ({"num_heads": 16}, "num_heads: 16 heads of hidden_size 16 have an odd width"),
     ({"window": 0}, "encoder.window = 0"),
     ({"global_every": 0}, "encoder.global_every = 0"),
     ({"activation": "swish"}, "encoder.activation = 'swish'"),

@@ -1,8 +1,5 @@
 """A small XLNet with weights and inputs drawn by numpy, for the encoder tests."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,7 +25,6 @@ SEQUENCES = [np.random.default_rng(n).integers(1, 61, n).astype(np.int32) for n 
 TYPES = [np.array([n * 2 // len(x) for n in range(len(x) - 1)] + [2]) for x in SEQUENCES]
 ALONE = [(n,) for n in range(5)]
 PACKED = [(1, 0), (2, 3, 4)]
-CHUNKS = np.random.RandomState(3).randint(1, 61, (3, 2, 5))  # of two rows
 
 
 def tiny(**fields):
@@ -57,25 +53,6 @@ def hf_weights():
     name: random.normal(centre(name), 0.3, shapes[name]).astype(np.float32)
     for name in sorted(shapes)
   }
-
-
-@functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
-def apply(encoder, params, tokens, key=None, train=False, **arguments):
-  rngs = {} if key is None else {"dropout": key}
-  return encoder.apply({"params": params}, tokens, train=train, rngs=rngs, **arguments)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 4, 5))
-def with_mems(encoder, params, tokens, mems, mem_len, reuse_len=None):
-  return encoder.apply(
-    {"params": params},
-    tokens,
-    mems,
-    mem_len=mem_len,
-    reuse_len=reuse_len,
-    train=False,
-    method="with_mems",
-  )
 
 
 def full_rows(rows, types=None):

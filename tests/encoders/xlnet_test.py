@@ -1,6 +1,5 @@
-"""XLNet: packing, mems, gradients, and what the original code recorded; parity is in parity_test."""
+"""XLNet: packing, gradients, and what the original code recorded; parity is in parity_test."""
 
-import functools
 import os
 import pathlib
 
@@ -9,35 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import lay, vectors
-from tiny_xlnet import (
-  ALONE,
-  CHUNKS,
-  PACKED,
-  SEQUENCES,
-  TYPES,
-  apply,
-  full_rows,
-  hf_weights,
-  tiny,
-  with_mems,
-)
+from tiny_bert import apply, loss_and_gradient
+from tiny_xlnet import ALONE, PACKED, SEQUENCES, TYPES, full_rows, hf_weights, tiny
 
 from as2jax.encoders.weights import from_tensors
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.layers import transformer
-from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 from as2jax.runtime.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def params():
   return from_tensors(hf_weights(), tiny(), "here")
-
-
-@functools.partial(jax.jit, static_argnums=0, static_argnames="train")
-def loss_and_gradient(encoder, params, tokens, weights, train=True):
-  loss = lambda p: (apply(encoder, p, tokens, jax.random.key(9), train=train) * weights).sum()
-  return jax.value_and_grad(loss)(params)
 
 
 def test_packing_padding_and_shards_change_no_vector(params):
@@ -135,60 +117,6 @@ def test_impossible_fields_are_named(fields, message):
     tiny(**fields).init(jax.random.key(0), tokens, train=False)
 
 
-@pytest.mark.parametrize("mem_len, reuse_len", [(0, None), (5, 0)])
-def test_mems_of_no_length_are_refused(params, mem_len, reuse_len):
-  with pytest.raises(InputError, match="_len = 0; remember at least 1"):
-    with_mems(tiny(), params, full_rows(CHUNKS[0]), None, mem_len, reuse_len)
-
-
-def test_causal_chunks_with_mems_are_the_whole_sequence(params):
-  encoder, mems, chunks = tiny(attention_type="uni"), None, []
-  for chunk in CHUNKS:
-    hidden, mems = with_mems(encoder, params, full_rows(chunk), mems, 15)
-    chunks.append(hidden)
-  tokens = full_rows(np.concatenate(CHUNKS, axis=1))
-  whole = apply(encoder, params, tokens)
-  np.testing.assert_allclose(np.concatenate(chunks, axis=2), whole, atol=1e-5, rtol=0)
-  assert np.abs(whole - apply(tiny(), params, tokens)).max() > 0.1
-
-
-def test_no_gradient_flows_into_new_mems(params):
-  def remembered(params):
-    return with_mems(tiny(), params, full_rows(CHUNKS[0]), None, 5)[1].sum()
-
-  assert all(not np.any(x) for x in jax.tree.leaves(jax.grad(remembered)(params)))
-
-
-def torch_mems(chunks, **config):
-  """[(output, new mems)] of chunks of ids [r, l], each given the mems of the one before."""
-  torch = pytest.importorskip("torch", reason="torch is not installed")
-  import transformers
-
-  sizes = dict(vocab_size=61, d_model=16, n_layer=2, n_head=4, d_inner=24)
-  model = transformers.XLNetModel(transformers.XLNetConfig(**sizes, **config)).eval()
-  state = {name: torch.tensor(x) for name, x in hf_weights().items()}
-  model.load_state_dict(state, strict=False)
-  mems, outputs = None, []
-  for chunk in chunks:
-    with torch.no_grad():
-      result = model(torch.tensor(chunk.astype(np.int64)), mems=mems, use_mems=True)
-    mems = result.mems
-    remembered = np.stack([x.numpy().swapaxes(0, 1) for x in mems])
-    outputs.append((result.last_hidden_state.numpy(), remembered))
-  return outputs
-
-
-@pytest.mark.parametrize("mem_len, reuse_len", [(3, None), (7, 4)])
-def test_mems_equal_torch(params, mem_len, reuse_len):
-  mems = None
-  theirs = torch_mems(CHUNKS, mem_len=mem_len, reuse_len=reuse_len)
-  for chunk, (output, expected) in zip(CHUNKS, theirs, strict=True):
-    hidden, mems = with_mems(tiny(), params, full_rows(chunk), mems, mem_len, reuse_len)
-    assert mems.shape == (2, 1, *expected.shape[1:])
-    np.testing.assert_allclose(hidden[0], output, atol=1e-5, rtol=0)
-    np.testing.assert_allclose(mems[:, 0], expected, atol=1e-5, rtol=0)
-
-
 def from_original(variables, layers):
   """Variables of the original code as tensors of transformers: biases may hold all layers."""
   leaves = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
@@ -215,7 +143,7 @@ def from_original(variables, layers):
 
 
 def recording(folder):
-  """(folder, encoder, params, variables, tokens) of one of the original's tiny checkpoints."""
+  """(folder, encoder, params, tokens) of one of the original's tiny checkpoints."""
   from safetensors.numpy import load_file
 
   path = pathlib.Path(os.environ.get("AS2JAX_DATA", ""), "xlnet_tiny", folder)
@@ -227,48 +155,12 @@ def recording(folder):
   encoder = tiny(**sizes, attention_type="uni", activation="gelu_new")
   tokens = full_rows(np.load(path / "input_ids.npy"), np.load(path / "seg_ids.npy"))
   params = from_tensors(from_original(variables, 2), encoder, str(path))
-  return path, encoder, params, variables, tokens
-
-
-def recorded_mems(path):
-  return np.stack([np.load(path / f"mems_{n}.npy") for n in (0, 1)]).astype(np.float32)[:, None]
+  return path, encoder, params, tokens
 
 
 def test_original_recording_without_mems_and_with_tied_biases():
-  path, encoder, params, _, tokens = recording("test_checkpoint_empty")
+  path, encoder, params, tokens = recording("test_checkpoint_empty")
   expected = np.load(path / "empty_output.npy")
   np.testing.assert_allclose(apply(encoder, params, tokens)[0], expected, atol=1e-6, rtol=0)
   both_ways = apply(encoder.clone(attention_type="bi"), params, tokens)[0]
   assert np.abs(both_ways - expected).max() > 1e-3  # the recording does tell the two apart
-
-
-def test_original_recording_of_mems_and_of_the_query_stream_built_from_the_same_layers():
-  path, encoder, params, variables, tokens = recording("test_checkpoint_pre")
-  mems = recorded_mems(path)
-  _, new = with_mems(encoder, params, tokens, mems, 5)
-  for n in (0, 1):
-    expected = np.load(path / f"pre_new_mems_{n}.npy")
-    np.testing.assert_allclose(new[n, 0], expected, atol=1e-6, rtol=0)
-  content = new[:, 0]  # the inputs of both layers
-  asked = np.load(path / "input_query.npy")[..., None].astype(np.float32)
-  mask_embedding = variables["model/transformer/mask_emb/mask_emb"]
-  query = jnp.asarray(asked * mask_embedding[0] + (1 - asked) * content[0])
-  types = np.asarray(tokens.type[0])
-  same = (types[:, :, None] == np.pad(types, ((0, 0), (5, 0)))[:, None])[:, None]
-  earlier = np.concatenate([np.ones((5, 5), bool), np.tril(np.ones((5, 5), bool), -1)], axis=1)
-  mask = jnp.asarray(np.broadcast_to(earlier, (2, 1, 5, 10)))  # a target does not see itself
-  layer = RelativeLayer(2, 12, encoder.activation, 1e-12, 0.0, 0.0, jnp.float32, None)
-  attend = jax.jit(functools.partial(layer.apply, train=False))
-  for n in (0, 1):
-    query = attend(
-      {"params": jax.tree.map(lambda x: x[n], params["layers"])},
-      query,
-      jnp.concatenate([mems[n, 0], content[n]], axis=1),
-      mask,
-      jnp.asarray(same),
-      sinusoids(5, 10, 6, -1),
-    )
-  logits = query @ params["embeddings"]["word"].T + variables["model/lm_loss/bias"][None, None]
-  expected = np.load(path / "pre_output.npy")
-  assert expected.std() > 1e-3
-  np.testing.assert_allclose(jax.nn.softmax(logits), expected, atol=1e-7, rtol=0)
