@@ -7,14 +7,14 @@ known to every command; nothing else names it.
 
 import dataclasses
 import importlib
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
 
 # Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
 EXECUTION = (
@@ -37,16 +37,13 @@ class Source:
   Attributes:
     module: behind the encoder contract.
     params: its pretrained parameters by path, host arrays.
-    tokenizer: text to its ids.
     max_length: the longest unit in tokens, None where nothing limits it.
     provenance: what results say of it.
     pooler: a pretrained layer on the unit's token {kernel, bias}, or None.
     open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
       closed (all but ELMo).
-    model_params: pretrained parameters of the model over it.
-    model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
+    model_params, model_fields: what the encoder knows of the model over it.
     prompts: what a published model's folder puts before each question and each candidate.
-    stated: what a folder says of its texts (`sentence_folder.stated`).
     absent: why the pretrained parameters could not be read, "" where they were: a finished run opens
       without them, by what it keeps of its encoder's folder.
 
@@ -62,7 +59,6 @@ class Source:
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   prompts: tuple[str, str] = ("", "")
-  stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   absent: str = ""
 
   def tokenizer_of(self, texts: Iterable[str]) -> Any:
@@ -79,15 +75,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What an encoder is opened with beside its section of the config.
-
-  Attributes:
-    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named;
-      called only where one is made.
-    workdir: the run's folder, whose vocabulary is used unchanged; "" for none.
-    root: the folder of the data, in which files of vectors are looked for, too.
-
-  """
+  """What an encoder is opened with beside its section of the config: see `open_encoder`."""
 
   texts: Callable[..., Iterable[str]]
   workdir: Any
@@ -105,24 +93,24 @@ class Family:
 
   def open(self, section: Mapping[str, Any], request: Request) -> Source:
     """Opens the encoder with its weights; InputError where something of it is missing or wrong."""
-    raise NotImplementedError
+    raise InputError(
+      f"the encoder {self.name} defines no `open`; write it in {type(self).__name__}"
+    )
 
   def describe(self, section: Mapping[str, Any]) -> Source:
     """Builds the module alone, in its published sizes; reads no weights."""
-    raise NotImplementedError
+    raise InputError(
+      f"the encoder {self.name} defines no `describe`, which says its sizes; write it"
+    )
 
   def check_there(self, section: Mapping[str, Any], root: str) -> None:
-    """Raises InputError where the files that `section` names are not here."""
-    raise NotImplementedError
+    """Raises InputError where the files that `section` names are not here; a family may have none."""
 
 
 def build(section: Mapping[str, Any], left_out: Iterable[str], **sizes: Any) -> Any:
-  """Builds the module that `section` names; what it states itself goes before `sizes`.
+  """Builds the module that `section` names, whose own values go before the `sizes` of the weights.
 
-  Args:
-    left_out: keys of the section that are no fields of the module.
-    sizes: fields that the weights tell; `precision` is None where neither states it.
-
+  `left_out` are keys of the section that are no fields of the module.
   """
   own = {k: v for k, v in section.items() if k not in left_out and v is not None}
   cls = registry.find(registry.ENCODERS, own["name"], "encoder.name")
@@ -144,16 +132,10 @@ _REQUIRED = object()
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-  """A key of a published config: the field that it sets, and the values that are read.
+  """A key of a published config: the field that it sets ("": only checked), and the values read.
 
-  Attributes:
-    name: in `config.json`.
-    field: of the encoder; "" for a key that is only checked.
-    default: of a config without the key; where none is given, the key is required.
-    least, largest: of an integer.
-    below: of a number from 0 on.
-    words: one of which the value must be.
-
+  A key without a `default` is required. A value is one of `words`, an integer from `least` to `largest`,
+  or a number from 0 to `below`.
   """
 
   name: str
@@ -172,16 +154,15 @@ class Key:
       return self.default
     value = config[self.name]
     if self.words:
-      if value not in self.words:
-        raise ValueError(f"{self.name} {value!r:.80} is none of {', '.join(self.words)}")
+      good, expected = value in self.words, ", ".join(self.words)
     elif self.largest:
-      if type(value) is not int or not self.least <= value <= self.largest:
-        expected = f"an integer from {self.least} to {self.largest:,}"
-        raise ValueError(f"{self.name} is {value!r:.80}; expected {expected}")
-    elif type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value < self.below:
-      raise ValueError(
-        f"{self.name} is {value!r:.80}; expected a number from 0 to below {self.below:g}"
-      )
+      good = type(value) is int and self.least <= value <= self.largest
+      expected = f"an integer from {self.least} to {self.largest:,}"
+    else:
+      good = type(value) in (int, float) and 0 <= value < self.below
+      expected = f"a number from 0 to below {self.below:g}"
+    if not good:
+      raise ValueError(f"{self.name} is {value!r:.80}; expected {expected}")
     return value
 
 
@@ -189,10 +170,6 @@ def transposed(path: str, value: np.ndarray, heads: int = 1) -> np.ndarray:
   """Turns a tensor into the parameter at `path`, or back: a kernel is a transpose."""
   del heads
   return value.T if path.endswith("/kernel") else value
-
-
-def _any(encoder: Any) -> bool:
-  return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +180,7 @@ class Transformer(Family):
     name: Hugging Face's `model_type`, and `encoder.name` of a config.
     module: the Linen class.
     token: whose vector stands for a unit: `cls` (first) or `cls_last`.
-    keys: of its config.
-    width, heads: the keys of the hidden size and of the number of heads that share it.
+    keys: of its config; width and heads are those of the hidden size and the heads that share it.
     names: parameter path -> tensor in transformers, `{}` the layer.
     classes: the stem of transformers' classes (`Bert`Model, `Bert`ForSequenceClassification).
     prefix: of the encoder's names in a file of a model with a head.
@@ -251,7 +227,7 @@ class Transformer(Family):
   rename: Callable[[str], str] = str
   adapt: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] = lambda config, fields: {}
   settings: Callable[[Any], dict[str, Any]] = lambda encoder: {}
-  is_of: Callable[[Any], bool] = _any
+  is_of: Callable[[Any], bool] = lambda encoder: True
   bare_head: bool = False
   classifier_settings: Callable[[bool, float], dict[str, Any]] = lambda pooler, rate: {
     "classifier_dropout": rate
@@ -320,14 +296,9 @@ def of(encoder: Any) -> Transformer:
     TypeError: there is none.
 
   """
+  known = [family for family in _FAMILIES.values() if isinstance(family, Transformer)]
   for cls in type(encoder).__mro__:
-    for family in _of_class(cls):
-      if family.is_of(encoder):
+    for family in known:
+      if family.module is cls and family.is_of(encoder):
         return family
   raise TypeError(f"{type(encoder).__name__} is no transformer with published weights")
-
-
-def _of_class(cls: type) -> Iterator[Transformer]:
-  for family in _FAMILIES.values():
-    if isinstance(family, Transformer) and family.module is cls:
-      yield family

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,9 +18,9 @@ from as2jax.encoders.static import ENCODER_FOLDER
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, read_object, write_whole
 
-SENTENCE = (
-  "sentence.json"  # of a run: what follows the transformer in a sentence-transformers folder
-)
+log = logging.getLogger(__name__)
+# Of a run: what follows the transformer in a sentence-transformers folder.
+SENTENCE = "sentence.json"
 # By name: the transformer, the fields of `SentenceBert`, max_seq_length, as its folder lists them
 # (https://huggingface.co/sentence-transformers/bert-base-nli-mean-tokens/tree/main).
 SENTENCE_BERTS = {
@@ -59,8 +60,13 @@ def open_encoder(
     return family.open(section, Request(texts, workdir, root))
   found, absent = _folder(section, workdir, finished)
   tokenizer = kept(_encoder_folder(workdir), lambda: load_tokenizer(found))
-  source = _open_transformer(section, found, tokenizer, workdir, absent)
-  return source if absent else dataclasses.replace(source, stated=sentence_folder.stated(found))
+  if not absent and (stated := sentence_folder.stated(found)):
+    log.info(
+      "%s: its folder states %s, which only encoder.name = sentence_bert (--recipe=embedder) follows",
+      section["pretrained"],
+      ", ".join(f"{key} = {value!r}" for key, value in stated.items()),
+    )
+  return _open_transformer(section, found, tokenizer, workdir, absent)
 
 
 def describe(section: Mapping[str, Any]) -> Source:
@@ -71,16 +77,24 @@ def describe(section: Mapping[str, Any]) -> Source:
 
   """
   name, spec = section["name"], section.get("pretrained")
-  if name == "sentence_bert":
-    (kind, sizes), fields, longest = _sentence_shapes(spec)
-    return _described(section, kind, sizes, fields, longest)
-  if name == "reranker":
-    (kind, sizes), fields, longest = _reranker_shapes(spec)
-    return _described(section, kind, sizes, fields, longest)
   if family := own_family(name):
     return family.describe(section)
-  kind, sizes = transformer_folder.published(spec)
-  return _described(section, kind, sizes, {"token": kind.token}, None)
+  longest = None
+  if name == "sentence_bert" and spec in SENTENCE_BERTS:
+    transformer, fields, longest = SENTENCE_BERTS[spec]
+    kind, sizes = transformer_folder.published(transformer)
+  elif name == "sentence_bert" or name == "reranker" and not transformer_folder.is_published(spec):
+    found = _read_published(name, hub.resolve(spec))
+    kind, sizes = transformer_folder.read_family(found.transformer)
+    fields, longest = found.fields, found.max_length
+  else:
+    kind, sizes = transformer_folder.published(spec)
+    fields = {"token": kind.token}
+    if name == "reranker":  # an encoder known by its name gets its family's classifier
+      fields = cross_encoder_folder.plain(kind, sizes["hidden_size"])
+  name = name if ":" in name else kind.name
+  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
+  return Source(module, {}, None, longest, {"family": kind.name}, model_fields=fields)
 
 
 def own_family(name: str) -> Family | None:
@@ -95,53 +109,19 @@ def forget(workdir: epath.PathLike) -> None:
   fitted.forget(workdir)
 
 
-def _described(
-  section: Mapping[str, Any],
-  kind: Transformer,
-  sizes: Mapping[str, Any],
-  fields: Mapping[str, Any],
-  longest: int | None,
-) -> Source:
-  name = section["name"] if ":" in section["name"] else kind.name
-  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
-  return Source(module, {}, None, longest, {"family": kind.name}, model_fields=fields)
-
-
-def _sentence_shapes(name: str) -> tuple[tuple[Transformer, dict], Mapping[str, Any], int | None]:
-  """The transformer of a Sentence-BERT that is known by its name or lies here, and what follows it."""
-  if name in SENTENCE_BERTS:
-    transformer, fields, longest = SENTENCE_BERTS[name]
-    return transformer_folder.published(transformer), fields, longest
-  found = sentence_folder.read(hub.resolve(name))
-  return transformer_folder.read_family(found.transformer), found.fields, found.max_length
-
-
-def _reranker_shapes(name: str) -> tuple[tuple[Transformer, dict], Mapping[str, Any], int | None]:
-  """The same of a cross-encoder; an encoder known by its name gets its family's classifier."""
-  if transformer_folder.is_published(name):
-    kind, sizes = transformer_folder.published(name)
-    return (kind, sizes), cross_encoder_folder.plain(kind, sizes["hidden_size"]), None
-  found = _read_reranker(hub.resolve(name))
-  return transformer_folder.read_family(found.transformer), found.fields, found.max_length
-
-
 def _folder(
   section: Mapping[str, Any], workdir: epath.PathLike, finished: bool
 ) -> tuple[epath.Path, str]:
-  """The encoder's folder, or of a finished run what it keeps of it; why the folder is not here, or "".
-
-  Raises:
-    InputError: no such folder, and the run is not finished or keeps nothing.
-
-  """
+  """Returns the encoder's folder and "", or what a finished run keeps of it and why that is taken."""
   kept_folder = epath.Path(workdir) / ENCODER_FOLDER
-  if finished and hub.config_file(kept_folder):
+  over = workdir and (epath.Path(workdir) / "results.json").exists()
+  remembers = (finished or over) and hub.config_file(kept_folder)
+  if finished and remembers:
     return kept_folder, f"encoder {section['pretrained']!r} was not read"
   try:
     return hub.resolve(section["pretrained"]), ""
   except InputError as error:
-    over = workdir and (kept_folder.parent / "results.json").exists()
-    if over and hub.config_file(kept_folder):
+    if remembers:
       return kept_folder, str(error)
     raise
 
@@ -201,10 +181,8 @@ def _open_published(section: Mapping[str, Any], workdir: epath.PathLike, finishe
   if absent:
     content = read_json(found / SENTENCE)
     published = SentenceFolder(found, **{**content, "params": {}})
-  elif section["name"] == "reranker":
-    published = _read_reranker(found)
   else:
-    published = sentence_folder.read(found)
+    published = _read_published(section["name"], found)
   tokenizer = kept(encoder_folder, lambda: sentence_folder.load_tokenizer(published))
   content = dataclasses.asdict(published)
   own = {key: content[key] for key in ("fields", "max_length", "lower_case", "prompts")}
@@ -220,7 +198,6 @@ def _open_published(section: Mapping[str, Any], workdir: epath.PathLike, finishe
     model_fields={name: as_tuple(value) for name, value in published.fields.items()},
     model_params=published.params,
     prompts=(published.prompts[0], published.prompts[1]),
-    stated={} if published.max_length is None else {"max_seq_length": published.max_length},
   )
 
 
@@ -230,21 +207,18 @@ def _check_same(encoder_folder: epath.PathLike, now: dict[str, Any], found: epat
     return
   advice = "put the folder back as it was, or train again in another --workdir"
   then = read_object(epath.Path(encoder_folder) / SENTENCE, advice)
-  now = json.loads(json.dumps(now))
-  changed = []
-  for key, value in now.items():
-    if key in then and then[key] != value:
-      changed.append(f"  {key}: {then[key]!r} then, {value!r} now")
-  if changed:
-    raise InputError(
-      f"{found} is not what the run in {epath.Path(encoder_folder).parent} began with:\n"
-      + "\n".join(changed)
-      + f"\nP{advice[1:]}"
-    )
+  for key, value in json.loads(json.dumps(now)).items():
+    if then.get(key, value) != value:
+      raise InputError(
+        f"{found} is not what the run in {epath.Path(encoder_folder).parent} began with: {key} was "
+        f"{then[key]!r} then, is {value!r} now; {advice}"
+      )
 
 
-def _read_reranker(found: epath.Path) -> SentenceFolder:
-  """The published cross-encoder in a folder; InputError where there is none."""
+def _read_published(name: str, found: epath.Path) -> SentenceFolder:
+  """Reads the published bi-encoder or cross-encoder in a folder."""
+  if name != "reranker":
+    return sentence_folder.read(found)
   published = cross_encoder_folder.read(found)
   if published is None:
     raise InputError(

@@ -1,12 +1,11 @@
 """Sentence-BERT folders (Reimers & Gurevych 2019) as sentence-transformers writes them, in and out.
 
-A folder lists its modules in `modules.json`: a transformer, a pooling of its token vectors, dense
-layers, a normalisation. `read` turns them into the fields and parameters of
+A folder lists its modules in `modules.json`: a transformer, a pooling of its token vectors, and layers
+on the vector of a text. `read` turns them into the fields and parameters of
 `as2jax.models.biencoder.SentenceBert`; `write_sentence_modules` writes them.
 """
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,10 +15,10 @@ from etils import epath
 from as2jax.encoders import weights
 from as2jax.encoders.hub import MODULES, config_file
 from as2jax.encoders.transformer_folder import write_json
+from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
 
-log = logging.getLogger(__name__)
 # `encoder.name` of what is opened with all that its folder says.
 PUBLISHED = ("sentence_bert", "reranker")
 SETTINGS = "config_sentence_transformers.json"
@@ -44,20 +43,18 @@ FLAGS = {
   "pooling_mode_weightedmean_tokens": "weightedmean",
   "pooling_mode_lasttoken": "lasttoken",
 }
+TANH = "torch.nn.modules.activation.Tanh"
 ACTIVATIONS = {
-  "torch.nn.modules.activation.Tanh": "tanh",
+  TANH: "tanh",
   "torch.nn.modules.linear.Identity": "identity",
   "torch.nn.modules.activation.ReLU": "relu",
   "torch.nn.modules.activation.GELU": "gelu",
   "torch.nn.modules.activation.SiLU": "silu",
   "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
-SENTENCE = "sentence_embedding"  # the library's name of the vector that modules hand on
-# The library's names of prompts before questions and before candidates; the first that is there.
-QUERY_PROMPTS = ("query",)
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
-Dense = tuple[int, str, bool]  # size, activation, whether it has a bias
+# The library's names of the vector that modules hand on, and of what a cross-encoder gives.
+SENTENCE, SCORES = "sentence_embedding", "scores"
+NORM_EPSILON = 1e-5  # of the library's LayerNorm, which states none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,36 +86,41 @@ def read(folder: epath.PathLike) -> SentenceFolder:
   """Reads all of a sentence-transformers folder but the transformer's own weights.
 
   Raises:
-    InputError: no `modules.json`, a module or an order of modules that is not implemented (a
-      word-embedding model, a residual dense layer, a prompt that no pooling sees, a length of
-      questions of their own), or tensors that do not fit.
+    InputError: no `modules.json`, a module or an order of modules that is not implemented, or tensors
+      that do not fit.
 
   """
   folder = epath.Path(folder)
-  listed = modules(folder)
-  kinds = [kind for kind, _ in listed]
-  normalize = kinds[-1:] == ["Normalize"]
-  dense = listed[2:-1] if normalize else listed[2:]
-  if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind, _ in dense):
+  listed, prompts = modules(folder), _prompts(folder)
+  pooling, layers, params = read_layers(folder, listed, "dense", prompted=any(prompts))
+  normalize = layers[-1:] == [("normalize",)]
+  dense = layers[:-1] if normalize else layers
+  if any(layer[0] != "dense" for layer in dense):
     raise InputError(
-      f"{folder / MODULES}: its modules are {', '.join(kinds) or 'none'}; implemented are "
-      "Transformer, Pooling, any number of Dense and at most one Normalize, in this order"
+      f"{folder / MODULES}: of a bi-encoder, Dense modules and at most one Normalize at the end are "
+      "implemented behind the Pooling"
     )
-  transformer = transformer_of(folder, listed)
-  prompts = _prompts(folder)
-  width, pooling = read_pooling(listed[1][1], prompted=any(prompts))
-  layers, params = [], {}
-  for number, (_, path) in enumerate(dense):
-    layer, arrays, width = read_dense(path, width)
-    layers.append(layer)
-    for leaf, value in arrays.items():
-      params[f"dense_{number}/{leaf}"] = value
-  if normalize:
-    check_vector(listed[-1][1] / "config.json", optional=True)
-  fields = {"pooling": pooling, "dense": tuple(layers), "normalize": normalize}
-  return SentenceFolder(
-    transformer, fields, max_length(transformer), lower_case(transformer), params, prompts
-  )
+  dense = tuple(layer[1:] for layer in dense)
+  fields = {"pooling": pooling, "dense": dense, "normalize": normalize}
+  return described(listed[0][1], fields, params, prompts)
+
+
+def described(
+  transformer: epath.Path,
+  fields: dict[str, Any],
+  params: dict[str, np.ndarray],
+  prompts: tuple[str, str],
+) -> SentenceFolder:
+  """Adds the length of texts (without a statement the tokeniser's limit) and their lower-casing."""
+  settings = _text_settings(transformer)
+  length = settings.get("max_seq_length")
+  file = transformer / "tokenizer_config.json"
+  if length is None and file.exists():
+    length = _object(file).get("model_max_length")
+  if length is not None:
+    length = int(length) if length < 2**31 else None  # transformers writes 1e30 for none
+  lower_case = bool(settings.get("do_lower_case", False))
+  return SentenceFolder(transformer, fields, length, lower_case, params, prompts)
 
 
 def load_tokenizer(folder: SentenceFolder) -> Any:
@@ -130,154 +132,185 @@ def load_tokenizer(folder: SentenceFolder) -> Any:
 
   backend = vocabulary.load_backend(folder.transformer)
   if folder.lower_case:
-    first, last = normalizers.Lowercase(), backend.normalizer
-    backend.normalizer = first if last is None else normalizers.Sequence([first, last])
+    steps = [normalizers.Lowercase(), backend.normalizer]
+    backend.normalizer = normalizers.Sequence([step for step in steps if step])
   return Tokenizer(backend, str(folder.transformer))
 
 
 def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
-  """Returns (class name, folder) of each module; the classes' package differs between releases."""
+  """Returns (class name, folder) of each module, the first of which is a Transformer with a config.
+
+  The classes' package differs between releases.
+  """
   file = folder / MODULES
   if not file.exists():
     raise InputError(
       f"{folder}: no sentence-transformers folder, {MODULES} is missing; a plain transformer goes "
       "with the model `biencoder`"
     )
-  named_folders = []
-  for number, entry in enumerate(_json(file, list)):
-    kind, path = (entry.get(k) if isinstance(entry, dict) else None for k in ("type", "path"))
-    if not isinstance(kind, str) or not isinstance(path, str):
-      raise InputError(f"{file}: module {number} has no `type` and `path`")
-    package, _, name = kind.rpartition(".")
-    if package.split(".")[0] != "sentence_transformers":
-      raise InputError(f"{file}: module {number} is {kind}, code of its own, which is not run")
-    if ".." in path.split("/") or path.startswith("/"):
-      raise InputError(f"{file}: module {number} lies at {path!r}, outside of the folder")
-    named_folders.append((name, folder / path if path else folder))
-  return named_folders
-
-
-def transformer_of(folder: epath.Path, listed: list[tuple[str, epath.Path]]) -> epath.Path:
-  """Returns the folder of the transformer, the first of the modules; InputError without a config."""
-  if not listed or listed[0][0] != "Transformer":
-    raise InputError(f"{folder / MODULES}: its first module is no Transformer")
-  transformer = listed[0][1]
-  if config_file(transformer) is None:
-    raise InputError(f"{transformer}: the transformer that {folder / MODULES} names has no config")
-  return transformer
+  listed = []
+  try:
+    for entry in read_json(file):
+      package, _, name = entry["type"].rpartition(".")
+      if package.split(".")[0] != "sentence_transformers" or ".." in entry["path"].split("/"):
+        raise InputError(f"{file}: {entry} is code or a place of its own, which is not read")
+      listed.append((name, folder / entry["path"].lstrip("/")))
+  except (AttributeError, KeyError, TypeError):
+    raise InputError(f"{file}: holds no list of modules with `type` and `path`") from None
+  if not listed or listed[0][0] != "Transformer" or config_file(listed[0][1]) is None:
+    raise InputError(f"{file}: its first module is no Transformer whose folder has a config")
+  return listed
 
 
 def named_prompts(folder: epath.Path) -> tuple[dict[str, str], str]:
   """Reads the prompts of a folder by name, and the default one, or ""."""
   file = folder / SETTINGS
-  settings = _json(file, dict) if file.exists() else {}
+  settings = _object(file) if file.exists() else {}
   prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-  if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-    raise InputError(f"{file}: prompts is {prompts!r:.80}; expected texts by name")
-  if default is not None and default not in prompts:
-    raise InputError(
-      f"{file}: default_prompt_name is {default!r:.80}, which is none of its prompts"
-    )
+  if not isinstance(prompts, dict) or default not in (None, *prompts):
+    raise InputError(f"{file}: prompts are no texts by name, of which default_prompt_name is one")
   return prompts, prompts.get(default, "")
 
 
 def _prompts(folder: epath.Path) -> tuple[str, str]:
-  """What a bi-encoder's folder puts before questions and before candidates.
+  """Returns what a bi-encoder's folder puts before questions and before candidates.
 
-  A side without a prompt of its own has the default one, as `SentenceTransformer.encode` does. (From
-  release 5 on, the library's `encode_query` and `encode_document` take an empty prompt instead where a
-  folder of an older release states no `query` or `document`; folders of new releases state both.)
+  A side without a prompt of its own has the default one, as `SentenceTransformer.encode` does.
   """
   prompts, default = named_prompts(folder)
-  first = lambda names: next((prompts[name] for name in names if name in prompts), default)
-  return first(QUERY_PROMPTS), first(DOCUMENT_PROMPTS)
+  candidate = default
+  for name in ("corpus", "passage", "document"):  # the last that is there
+    candidate = prompts.get(name, candidate)
+  return prompts.get("query", default), candidate
 
 
-def read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str, ...]]:
-  """Reads the width of the joined vector, and our names of the modes.
+def read_layers(
+  folder: epath.Path,
+  listed: Sequence[tuple[str, epath.Path]],
+  stem: str,
+  *,
+  prompted: bool,
+  output: str = SENTENCE,
+) -> tuple[tuple[str, ...], list[Layer], dict[str, np.ndarray]]:
+  """Reads what follows the transformer: our pooling modes, the layers, and their parameters.
 
   Args:
+    stem: of the parameters' paths, `{stem}_{number of the layer}/kernel`.
     prompted: whether texts have prompts, which a pooling may leave out (not implemented).
+    output: the library's name of what the last module gives.
 
   """
+  if len(listed) < 2 or listed[1][0] != "Pooling":
+    raise InputError(f"{folder / MODULES}: no Pooling follows the Transformer")
+  width, pooling = _read_pooling(listed[1][1], prompted=prompted)
+  layers, params = [], {}
+  for number, (kind, path) in enumerate(listed[2:]):
+    config = _layer_config(path, output if path == listed[-1][1] else SENTENCE)
+    if kind == "Normalize":
+      layer, arrays = ("normalize",), {}
+    elif kind == "LayerNorm":
+      tensors, source = weights.read_tensors(path)
+      layer, arrays = fit(("norm", NORM_EPSILON, True), tensors, "norm", width, source)
+    elif kind == "Dense":
+      activation = ACTIVATIONS[config.get("activation_function", TANH)]
+      layer = ("dense", config.get("out_features"), activation, bool(config.get("bias", True)))
+      tensors, source = weights.read_tensors(path)
+      layer, arrays = fit(layer, tensors, "linear", width, source)
+      width = layer[1]
+    else:
+      raise InputError(
+        f"{folder / MODULES}: {kind} is not implemented; implemented are Transformer, Pooling, then "
+        "Dense, LayerNorm and Normalize"
+      )
+    layers.append(layer)
+    for leaf, value in arrays.items():
+      params[f"{stem}_{number}/{leaf}"] = value
+  return pooling, layers, params
+
+
+def _layer_config(folder: epath.Path, output: str) -> dict[str, Any]:
+  """Reads the config of a layer that must give `output` of a text's vector; {} without a config."""
   file = folder / "config.json"
-  config = _json(file, dict)
-  if prompted and not config.get("include_prompt", True):
-    raise InputError(
-      f"{file}: include_prompt is false; a pooling that leaves the prompt's tokens out is not "
-      "implemented"
-    )
-  modes = config.get("pooling_mode")
-  if modes is None:
-    modes = [mode for flag, mode in FLAGS.items() if config.get(flag)] or ["mean"]
-  modes = [modes] if isinstance(modes, str) else list(modes)
-  unknown = [mode for mode in modes if mode not in POOLINGS]
-  for key, value in config.items():
-    if key.startswith("pooling_mode_") and key not in FLAGS and value:
-      unknown.append(key)
-  if unknown:
-    raise InputError(f"{file}: pooling mode {unknown[0]!r} is none of {', '.join(POOLINGS)}")
-  width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
-  if not isinstance(width, int):
-    raise InputError(f"{file}: the key 'word_embedding_dimension' is missing")
-  return width * len(modes), tuple(POOLINGS[mode] for mode in modes)
-
-
-def read_dense(
-  folder: epath.Path, width: int, output: str = SENTENCE
-) -> tuple[Dense, dict[str, np.ndarray], int]:
-  """Reads a dense layer on vectors of `width`: what it is, {kernel, bias}, and its size.
-
-  Args:
-    output: the library's name of what the layer gives.
-
-  """
-  file = folder / "config.json"
-  config = check_vector(file, output=output)
-  if config.get("use_residual"):
-    raise InputError(f"{file}: use_residual is true; a residual dense layer is not implemented")
-  activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+  config = _object(file) if file.exists() else {}
+  wanted = {"module_input_name": SENTENCE, "module_output_name": output, "use_residual": False}
+  for key, only in wanted.items():
+    if config.get(key) not in (None, only):
+      raise InputError(f"{file}: {key} is {config[key]!r}; only {only!r} is implemented")
+  activation = config.get("activation_function", TANH)
   if activation not in ACTIVATIONS:
     raise InputError(
       f"{file}: activation_function {activation!r} is none of {', '.join(ACTIVATIONS)}"
     )
-  size, bias = config.get("out_features"), bool(config.get("bias", True))
-  if config.get("in_features") != width or not isinstance(size, int):
-    raise InputError(
-      f"{file}: a layer of {config.get('in_features')} to {size} features does not "
-      f"fit the vectors of {width} before it"
-    )
-  tensors, source = weights.read_tensors(folder)
-  wanted: dict[str, tuple[int, ...]] = {"linear.weight": (size, width)}
-  if bias:
-    wanted["linear.bias"] = (size,)
-  shapes = {name: tensor.shape for name, tensor in tensors.items()}
-  if shapes != wanted:
-    raise InputError(f"{source}: holds {shapes}, {file} asks for {wanted}")
-  arrays = {"kernel": np.asarray(tensors["linear.weight"].T, np.float32)}
-  if bias:
-    arrays["bias"] = np.asarray(tensors["linear.bias"], np.float32)
-  return (size, ACTIVATIONS[activation], bias), arrays, size
-
-
-def check_vector(
-  file: epath.Path, optional: bool = False, output: str = SENTENCE
-) -> dict[str, Any]:
-  """Reads the config of a module that must work on the sentence's vector, not on those of tokens."""
-  config = {} if optional and not file.exists() else _json(file, dict)
-  for key, only in (("module_input_name", SENTENCE), ("module_output_name", output)):
-    if config.get(key, only) not in (None, only):
-      raise InputError(f"{file}: {key} is {config[key]!r}; only {only!r} is implemented here")
   return config
 
 
-def _transformer_settings(folder: epath.PathLike) -> dict[str, Any]:
-  """What the library's own file in a transformer's folder says; {} where there is none.
+def _read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str, ...]]:
+  """Reads the width of the joined vector, and our names of the modes."""
+  file = folder / "config.json"
+  config = _object(file)
+  if prompted and not config.get("include_prompt", True):
+    raise InputError(f"{file}: a pooling that leaves the prompt's tokens out is not implemented")
+  modes = config.get("pooling_mode")
+  if modes is None:
+    flags = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    modes = [mode for flag, mode in FLAGS.items() if flag in flags] or ["mean"]
+    modes += [flag for flag in flags if flag not in FLAGS]
+  modes = [modes] if isinstance(modes, str) else modes
+  width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
+  if not isinstance(width, int) or not set(modes) <= POOLINGS.keys():
+    raise InputError(
+      f"{file}: {modes} of vectors of {width} numbers is not implemented; modes are "
+      f"{', '.join(POOLINGS)}"
+    )
+  return width * len(modes), tuple(POOLINGS[mode] for mode in modes)
 
-  Errors: `InputError` for one of `NOT_READ`.
+
+def fit(
+  layer: Layer, tensors: Mapping[str, np.ndarray], stem: str, width: int, source: str
+) -> tuple[Layer, dict[str, np.ndarray]]:
+  """Returns a layer on vectors of `width` with its size, and its parameters.
+
+  Args:
+    layer: a dense layer of size 0 has that of its tensors.
+    tensors: holds `{stem}.weight` and `{stem}.bias`.
+    source: their file, named in errors.
+
   """
-  files = sorted(epath.Path(folder).glob("sentence_*_config.json"))
-  settings = _json(files[0], dict) if files else {}
+  found = {}
+  for leaf in ("weight", "bias"):
+    if f"{stem}.{leaf}" in tensors:
+      found[leaf] = np.asarray(tensors[f"{stem}.{leaf}"], np.float32)
+  shapes = {leaf: tensor.shape for leaf, tensor in found.items()}
+  wanted = {"weight": (width,)}
+  if layer[0] == "dense":
+    size = layer[1] or (*shapes.get("weight", ()), 0)[0]
+    layer, wanted = (*layer[:1], size, *layer[2:]), {"weight": (size, width)}
+  if layer[-1]:
+    wanted["bias"] = wanted["weight"][:1]
+  if shapes != wanted or 0 in wanted["weight"]:
+    raise InputError(f"{source}: {stem} has the shapes {shapes}, the config asks for {wanted}")
+  params = {"kernel": found["weight"].T} if layer[0] == "dense" else {"scale": found["weight"]}
+  if layer[-1]:
+    params["bias"] = found["bias"]
+  return layer, params
+
+
+def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Returns a layer's parameters as the library's tensors (inverts `fit`)."""
+  tensors = {}
+  if "kernel" in params:
+    tensors[f"{stem}.weight"] = np.asarray(params["kernel"]).T
+  elif "scale" in params:
+    tensors[f"{stem}.weight"] = params["scale"]
+  if layer[-1] is True:
+    tensors[f"{stem}.bias"] = params["bias"]
+  return tensors
+
+
+def _text_settings(folder: epath.Path) -> dict[str, Any]:
+  """Reads what the library's own file in a transformer's folder says; {} where there is none."""
+  files = sorted(folder.glob("sentence_*_config.json"))
+  settings = _object(files[0]) if files else {}
   for key in NOT_READ:
     if settings.get(key):
       raise InputError(
@@ -287,68 +320,27 @@ def _transformer_settings(folder: epath.PathLike) -> dict[str, Any]:
   return settings
 
 
-def lower_case(folder: epath.PathLike) -> bool:
-  """Says whether a transformer's folder has texts lower-cased before the tokeniser."""
-  return bool(_transformer_settings(folder).get("do_lower_case", False))
-
-
-def max_length(folder: epath.PathLike) -> int | None:
-  """Returns the longest text, or pair of texts, in tokens, as a transformer's folder states it.
-
-  Without a statement it is the tokeniser's limit; transformers writes 1e30 for none.
-  """
-  length = _transformer_settings(folder).get("max_seq_length")
-  file = epath.Path(folder) / "tokenizer_config.json"
-  if length is None and file.exists():
-    length = _json(file, dict).get("model_max_length")
-  return int(length) if length is not None and length < 2**31 else None
-
-
 def similarity(folder: epath.PathLike) -> str | None:
   """Returns the library's name of the function that compares two vectors, as the folder states it."""
   file = epath.Path(folder) / SETTINGS
-  return _json(file, dict).get("similarity_fn_name") if file.exists() else None
+  return _object(file).get("similarity_fn_name") if file.exists() else None
 
 
-def stated(folder: epath.PathLike) -> dict[str, Any]:
-  """Reads what a folder says of texts beside its tokeniser, which an encoder alone does not follow.
-
-  Returns:
-    Of `max_seq_length`, `do_lower_case` and `prompts` (before questions and before candidates) those
-    that it states.
-
-  """
-  folder = epath.Path(folder)
+def stated(folder: epath.Path) -> dict[str, Any]:
+  """Returns what a folder says of texts beside its tokeniser, which an encoder alone does not follow."""
   try:
-    settings, prompts = _transformer_settings(folder), _prompts(folder)
+    settings, prompts = _text_settings(folder), _prompts(folder)
   except InputError:  # of a module that is not implemented: an encoder alone needs none
     return {}
-  found = {key: settings.get(key) for key in ("max_seq_length", "do_lower_case")}
-  found["prompts"] = prompts if any(prompts) else None
-  return {key: value for key, value in found.items() if value}
+  said = {key: settings.get(key) for key in ("max_seq_length", "do_lower_case")}
+  said["prompts"] = prompts if any(prompts) else None
+  return {key: value for key, value in said.items() if value}
 
 
-def say_unread(stated: Mapping[str, Any], config: Any) -> None:
-  """Logs what an encoder's folder says of its texts, and what the run of `config` does not follow."""
-  own, length = config.encoder["name"] in PUBLISHED, config.data.max_length
-  said = {k: v for k, v in stated.items() if k != "prompts" or not config.data.prompts}
-  longest = said.pop("max_seq_length", None)
-  lines = [f"{key} = {value!r}" for key, value in said.items()]
-  if longest and (length > longest or own and length < longest):
-    lines.append(f"max_seq_length = {longest} (data.max_length = {length})")
-  if lines:
-    log.info(
-      "%s: its folder says %s, which this run does not follow%s",
-      config.encoder["pretrained"],
-      ", ".join(lines),
-      "" if own else "; encoder.name = sentence_bert, as --recipe=embedder has it, does",
-    )
-
-
-def _json(file: epath.Path, kind: type) -> Any:
+def _object(file: epath.Path) -> dict[str, Any]:
   content = read_json(file)
-  if not isinstance(content, kind):
-    raise InputError(f"{file}: holds no JSON {'object' if kind is dict else 'list'}")
+  if not isinstance(content, dict):
+    raise InputError(f"{file}: holds no JSON object")
   return content
 
 
@@ -368,11 +360,9 @@ def write_sentence_modules(
 
   Args:
     width: of the transformer's token vectors.
-    fields, params, lower_case: as in `SentenceFolder`.
-    max_length: tokens of a text, special tokens included.
+    fields, params, max_length, lower_case, prompts: as in `SentenceFolder`.
     similarity: the library's name of the function that compares two vectors: cosine or euclidean.
     version: of as2jax.
-    prompts: before questions and before candidates.
 
   """
   layers = []
@@ -384,7 +374,8 @@ def write_sentence_modules(
   text = {"max_seq_length": max_length, "do_lower_case": lower_case}
   write_modules(folder, width=width, pooling=fields["pooling"], layers=layers, settings=text)
   named = dict(zip(("query", "document"), prompts)) if any(prompts) else {}
-  write_settings(folder, version=version, prompts=named, similarity=similarity)
+  settings = {"prompts": named, "default_prompt_name": None, "similarity_fn_name": similarity}
+  write_settings(folder, version, settings)
 
 
 def write_modules(
@@ -410,23 +401,27 @@ def write_modules(
   listed = [("", "Transformer")]
   if pooling:
     listed.append(("1_Pooling", "Pooling"))
-    names = {ours: theirs for theirs, ours in POOLINGS.items()}
-    config = _pooling_config(width, [names[mode] for mode in pooling])
-    write_json(folder / "1_Pooling" / "config.json", config)
+    write_json(folder / "1_Pooling" / "config.json", _pooling_config(width, pooling))
     width *= len(pooling)
-  for number, (layer, leaves) in enumerate(layers):
+  for number, (layer, params) in enumerate(layers):
     kind = {"dense": "Dense", "norm": "LayerNorm", "normalize": "Normalize"}[layer[0]]
-    path = f"{number + 2}_{kind}"
-    listed.append((path, kind))
+    path = folder / f"{number + 2}_{kind}"
+    listed.append((path.name, kind))
+    config: dict[str, Any] = {"dimension": width} if kind == "LayerNorm" else {}
     if kind == "Dense":
-      named = output if number == len(layers) - 1 else SENTENCE
-      width = _write_dense(folder / path, layer[1:], leaves, width, named)
-    elif kind == "LayerNorm":
-      write_json(folder / path / "config.json", {"dimension": width})
-      bias = leaves.get("bias", np.zeros(width, np.float32))
-      weights.write_tensors({"norm.weight": leaves["scale"], "norm.bias": bias}, folder / path)
+      _, size, activation, bias = layer
+      config = {"in_features": width, "out_features": size, "bias": bias}
+      config["activation_function"] = {v: k for k, v in ACTIVATIONS.items()}[activation]
+      if number == len(layers) - 1 and output != SENTENCE:  # older releases do not know the key
+        config |= {"module_input_name": SENTENCE, "module_output_name": output}
+      width = size
+    if config:
+      write_json(path / "config.json", config)
     else:
-      (folder / path).mkdir()
+      path.mkdir()
+    if params:
+      stem = "linear" if kind == "Dense" else "norm"
+      weights.write_tensors(tensors_of(layer, stem, params), path)
   entries = []
   for i, (path, kind) in enumerate(listed):
     kind = f"sentence_transformers.models.{kind}"
@@ -435,57 +430,16 @@ def write_modules(
   write_json(folder / TRANSFORMER_CONFIG, dict(settings))
 
 
-def write_settings(
-  folder: epath.PathLike,
-  *,
-  version: str,
-  prompts: Mapping[str, str],
-  similarity: str | None = None,
-  cross_encoder: bool = False,
-  activation: bool = True,
-) -> None:
-  """Writes the library's settings; of a cross-encoder, the one prompt is that of every pair.
-
-  Args:
-    activation: whether they state the sigmoid of its scores; else the transformer's config does.
-
-  """
-  content: dict[str, Any] = {"__version__": {"as2jax": version}, "prompts": dict(prompts)}
-  content["default_prompt_name"] = next(iter(prompts), None) if cross_encoder else None
-  if cross_encoder:
-    content["model_type"] = "CrossEncoder"
-    if activation:
-      content["activation_fn"] = "torch.nn.modules.activation.Sigmoid"
-  else:
-    content["similarity_fn_name"] = similarity
-  write_json(epath.Path(folder) / SETTINGS, content)
-
-
-def _write_dense(
-  path: epath.Path, layer: tuple, leaves: Mapping[str, Any], width: int, output: str
-) -> int:
-  """Writes a dense layer on vectors of `width`; returns the width of what it gives."""
-  size, activation, bias = layer
-  names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
-  config = {
-    "in_features": width,
-    "out_features": size,
-    "bias": bias,
-    "activation_function": names[activation],
-  }
-  if output != SENTENCE:  # older releases do not know the key
-    config |= {"module_input_name": SENTENCE, "module_output_name": output}
-  write_json(path / "config.json", config)
-  tensors = {"linear.weight": np.asarray(leaves["kernel"]).T}
-  if bias:
-    tensors["linear.bias"] = np.asarray(leaves["bias"])
-  weights.write_tensors(tensors, path)
-  return size
-
-
-def _pooling_config(width: int, modes: Sequence[str]) -> dict[str, Any]:
+def _pooling_config(width: int, pooling: Sequence[str]) -> dict[str, Any]:
   """Flags, which every release reads; a list, which new ones do, where flags lose the order."""
-  if list(modes) == [mode for mode in POOLINGS if mode in modes]:
+  modes = [mode for mode, ours in POOLINGS.items() if ours in pooling]
+  if [POOLINGS[mode] for mode in modes] == list(pooling):
     flags = {flag: mode in modes for flag, mode in FLAGS.items()}
     return {"word_embedding_dimension": width, **flags, "include_prompt": True}
-  return {"embedding_dimension": width, "pooling_mode": list(modes), "include_prompt": True}
+  modes.sort(key=lambda mode: pooling.index(POOLINGS[mode]))
+  return {"embedding_dimension": width, "pooling_mode": modes, "include_prompt": True}
+
+
+def write_settings(folder: epath.PathLike, version: str, settings: Mapping[str, Any]) -> None:
+  """Writes the library's settings, with the version of as2jax."""
+  write_json(epath.Path(folder) / SETTINGS, {"__version__": {"as2jax": version}, **settings})

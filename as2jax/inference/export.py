@@ -156,7 +156,7 @@ def write(
   if stems:
     tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
     for (layer, leaves), stem in zip(layers, stems, strict=True):
-      tensors |= cross_encoder_folder.tensors_of(layer, stem, leaves)
+      tensors |= sentence_folder.tensors_of(layer, stem, leaves)
   architecture = family.classes + ("ForSequenceClassification" if stems else "Model")
   transformer_folder.write_transformer(
     folder, tensors, architecture=architecture, settings=settings, **source
@@ -172,15 +172,15 @@ def write(
       prompts=dataclasses.astuple(prompts),
       **texts,
     )
-  elif not stems:
-    cross_encoder_folder.write_scoring_modules(
-      folder, width=encoder.hidden_size, pooling=form.pooling, layers=layers, **texts
-    )
-    asked = {"query": prompts.question} if prompts.question else {}
-    sentence_folder.write_settings(folder, version=__version__, prompts=asked, cross_encoder=True)
-  elif prompts.question or lower_case:
-    cross_encoder_folder.write_classifier_module(
-      folder, prompt=prompts.question, version=__version__, **texts
+  elif not stems or prompts.question or lower_case:
+    cross_encoder_folder.write_modules(
+      folder,
+      width=encoder.hidden_size,
+      pooling=() if stems else form.pooling,
+      layers=() if stems else layers,
+      prompt=prompts.question,
+      version=__version__,
+      **texts,
     )
   transformer_folder.write_tokenizer(
     folder,

@@ -339,7 +339,6 @@ def load(
     InputError: see the parts.
 
   """
-  from as2jax.encoders import sentence_folder
   from as2jax.encoders.open_encoder import open_encoder
 
   dataset = None
@@ -357,8 +356,6 @@ def load(
   )
   model, loss = model_and_loss(config, source)
   config = with_length(config, source)
-  if config.mode == "train":
-    sentence_folder.say_unread(source.stated, config)
   arrays, provenance = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   if source.absent:

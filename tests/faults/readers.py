@@ -179,7 +179,7 @@ def _kept_words() -> list[Reader]:
   words = word_tokenizer.build(
     ["ice", "caves"], lower=True, treebank=False, skip_unknown=False, markers=()
   )
-  encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
+  encoding = static.word_encoding(words, table)
   folder = pathlib.Path(tempfile.mkdtemp())
   static.save(encoding, folder)
   files = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -273,26 +273,23 @@ def test_what_is_wrong_with_a_head_is_said(tmp_path):
   change = lambda name, **keys: (folder / name).write_text(
     json.dumps({**json.loads((folder / name).read_text()), **keys})
   )
-  change("3_LayerNorm/config.json", dimension=5)
-  with pytest.raises(InputError, match="3_LayerNorm.*LayerNorm of 5 features.* 12 before it"):
-    as2jax.load(folder)
-  change("3_LayerNorm/config.json", dimension=12)
   change(
     "config_sentence_transformers.json", prompts={"a": "glaciers " * 48}, default_prompt_name="a"
   )
   with pytest.raises(InputError, match="the prompt 'glaciers .* tokens, which leaves no room"):
     as2jax.load(folder).scores(PAIRS)
   change("config_sentence_transformers.json", prompts={}, default_prompt_name="a")
-  with pytest.raises(InputError, match="default_prompt_name is 'a', which is none of its prompts"):
+  with pytest.raises(InputError, match="of which default_prompt_name is one"):
     as2jax.load(folder)
   change("config_sentence_transformers.json", prompts={"a": "x "}, default_prompt_name="a")
   change("1_Pooling/config.json", include_prompt=False)
-  with pytest.raises(InputError, match="1_Pooling.*include_prompt is false"):
+  with pytest.raises(InputError, match="1_Pooling.*leaves the prompt's tokens out"):
     as2jax.load(folder)
+  change("1_Pooling/config.json", include_prompt=True)
   modules = json.loads((folder / "modules.json").read_text())
   modules[3]["type"] = "sentence_transformers.models.Dropout"
   (folder / "modules.json").write_text(json.dumps(modules))
-  with pytest.raises(InputError, match="modules are Transformer, Pooling, Dense, Dropout, Dense"):
+  with pytest.raises(InputError, match="modules.json: Dropout is not implemented"):
     as2jax.load(folder)
   _, folder = classifier("modernbert", tmp_path / "two")
   from safetensors.numpy import load_file, save_file
@@ -301,9 +298,7 @@ def test_what_is_wrong_with_a_head_is_said(tmp_path):
   save_file(
     {k: v for k, v in weights.items() if k != "head.norm.weight"}, folder / "model.safetensors"
   )
-  with pytest.raises(
-    InputError, match="the tensor 'head.norm.weight' of the classifier is missing"
-  ):
+  with pytest.raises(InputError, match=r"head.norm has the shapes {}, the config asks for .*16"):
     as2jax.load(folder)
   save_file(
     {**weights, "classifier.weight": weights["classifier.weight"][:, :7].copy()},
