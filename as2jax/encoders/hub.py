@@ -64,18 +64,15 @@ def resolve(spec: str) -> epath.Path:
 
 def absent(spec: str) -> str:
   """Says why `resolve` would fail, "" where it would not; of a hub name nothing is downloaded."""
-  if spec.startswith("package:") or epath.Path(spec).is_dir() or not HUB_NAME.fullmatch(spec):
-    try:
-      resolve(spec)
-    except InputError as error:
-      return str(error)
-    return ""
-  if _cached(spec):
-    return ""
   import huggingface_hub
 
   try:
-    huggingface_hub.HfApi().model_info(spec, timeout=HUB_TIMEOUT)
+    if spec.startswith("package:") or epath.Path(spec).is_dir() or not HUB_NAME.fullmatch(spec):
+      resolve(spec)
+    elif not _cached(spec):
+      huggingface_hub.HfApi().model_info(spec, timeout=HUB_TIMEOUT)
+  except InputError as error:
+    return str(error)
   except Exception as error:  # the client raises its own, httpx's and the socket's errors
     return f"not in the Hugging Face cache, and the hub did not answer ({type(error).__name__})"
   return ""
@@ -84,9 +81,7 @@ def absent(spec: str) -> str:
 def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
   """Returns the folder `spec`, as it is named or under the folder of the data, `root`.
 
-  Raises:
-    InputError: there is none; `wanted` says what should lie there.
-
+  InputError where there is none: `wanted` says what should lie there.
   """
   for folder in (epath.Path(spec), data_folder(root) / spec):
     if spec and folder.is_dir():
@@ -95,13 +90,9 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
 
 
 def found_file(name: str, root: str) -> epath.Path:
-  """Returns a file as it is named, or under the folder of the data ($AS2JAX_DATA).
+  """Returns a file as it is named, or under the folder of the data; InputError where there is none.
 
   A member of an archive is named behind a colon: `glove.6B.zip:glove.6B.300d.txt`.
-
-  Raises:
-    InputError: it is in neither place.
-
   """
   archive, colon, member = str(name).partition(".zip:")
   stem = archive + ".zip" if colon else str(name)
@@ -160,44 +151,29 @@ def _cached(name: str) -> str:
 
 
 def _lacking(folder: epath.Path) -> str:
-  """Says what the folder of an encoder, or one of its modules, lacks; "" where it is whole."""
+  """Says what the folder of an encoder, with its modules, lacks; "" where it is whole."""
   parts = [("Transformer", folder)]
-  try:
-    if (folder / MODULES).exists():
-      listed = read_json(folder / MODULES)
-      parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
-    for kind, place in parts:
-      if lack := _lacking_of(kind, place):
-        return lack
-  except InputError as error:
-    return str(error)
-  except (AttributeError, KeyError, TypeError):
-    pass  # whoever reads the list of modules says what is wrong with it
-  return ""
-
-
-def _lacking_of(kind: str, folder: epath.Path) -> str:
-  """Says what a module of a kind lacks."""
-  if kind in ("Transformer", "Pooling", "Dense", "LayerNorm") and config_file(folder) is None:
-    return str(folder / CONFIG)
-  if kind in ("Transformer", "Dense", "LayerNorm"):
-    for name in _weight_files(folder):
-      if not (folder / name).exists():
-        return str(folder / name)
-  if kind == "Transformer" and not vocabulary.is_there(folder):
-    return f"the tokeniser in {folder} ({vocabulary.FILES})"
+  if (folder / MODULES).exists():
+    listed = read_json(folder / MODULES)
+    parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
+  for kind, place in parts:
+    needed = [] if kind == "Normalize" else [CONFIG]
+    if kind in ("Transformer", "Dense", "LayerNorm"):
+      needed += _weight_files(place)
+    for name in needed:
+      if not (place / name).exists():
+        return str(place / name)
+    if kind == "Transformer" and not vocabulary.is_there(place):
+      return f"the tokeniser in {place} ({vocabulary.FILES})"
   return ""
 
 
 def _weight_files(folder: epath.Path) -> list[str]:
-  """The files in which a folder's weights should lie."""
+  """Returns the files in which a folder's weights should lie."""
   for name in FILES:
     if (folder / name).exists():
-      if name not in (INDEX, TORCH_INDEX):
-        return [name]
-      index = read_json(folder / name)
-      places = index.get("weight_map") if isinstance(index, dict) else None
-      return sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
+      index = read_json(folder / name) if name.endswith(".json") else {}
+      return sorted(set(index.get("weight_map", {"": name}).values()))
   return [WEIGHTS]
 
 

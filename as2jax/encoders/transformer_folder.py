@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 from etils import epath
 
 from as2jax.data.text import vocabulary
@@ -22,21 +21,9 @@ from as2jax.runtime.files import read_json
 
 PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
 # Of a config, what was true of another model or of whoever wrote it.
-_NOT_KEPT = (
-  "_name_or_path",
-  "name_or_path",
-  "architectures",
-  "torch_dtype",
-  "dtype",
-  "transformers_version",
-  "id2label",
-  "label2id",
-  "num_labels",
-  "problem_type",
-  "finetuning_task",
-  "task_specific_params",
-  "sentence_transformers",
-  "auto_map",
+_NOT_KEPT = frozenset(
+  "_name_or_path name_or_path architectures torch_dtype dtype transformers_version id2label label2id "
+  "num_labels problem_type finetuning_task task_specific_params sentence_transformers auto_map".split()
 )
 
 
@@ -44,8 +31,8 @@ def read_family(folder: epath.PathLike) -> tuple[Transformer, dict[str, Any]]:
   """Reads the family of the encoder in `folder`, and the encoder's fields, from its config.
 
   Raises:
-    InputError: another model type, a missing key, a value of no use or beyond any sense, or a
-      variant that is not implemented.
+    InputError: another model type, a missing key, a value of no use, or a variant that is not
+      implemented.
 
   """
   file = epath.Path(folder) / hub.CONFIG
@@ -67,28 +54,16 @@ def read_config(folder: epath.PathLike) -> dict[str, Any]:
 
 
 def read_config_file(folder: epath.PathLike) -> dict[str, Any]:
-  """Reads a folder's `config.json`, a JSON object.
-
-  Raises:
-    InputError: there is none, or it is something else.
-
-  """
+  """Reads a folder's `config.json`; InputError where it is absent or no JSON object."""
   file = hub.config_file(folder)
-  if file is None:
-    raise InputError(f"{folder}: there is no {hub.CONFIG}")
-  config = read_json(file)
+  config = read_json(file) if file else None
   if not isinstance(config, dict):
-    raise InputError(f"{file}: holds no JSON object")
+    raise InputError(f"{epath.Path(folder) / hub.CONFIG}: is absent, or holds no JSON object")
   return config
 
 
 def published(name: str) -> tuple[Transformer, dict[str, Any]]:
-  """Returns the family and the fields of an encoder that is published by `name`, or in a folder.
-
-  Raises:
-    InputError: neither.
-
-  """
+  """Returns the family and the fields of an encoder that is published by `name`, or in a folder."""
   for family in families.transformers().values():
     if name in family.published:
       return family, family.fields(family.published[name])
@@ -114,30 +89,24 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
 
   """
   folder = epath.Path(folder)
-  file, config = folder / hub.CONFIG, read_config_file(folder)
   rows = read_config(folder)["vocab_size"]
   ids = tokenizer.ids()
   entries, largest = len(ids), max(ids)
-  if entries == largest + 1 == rows:
-    return tokenizer
   words = folder / vocabulary.file_of(folder)
-  if entries == largest + 1 < rows and words.name == "tokenizer.json":
-    multiple = config.get("pad_vocab_size_multiple")
-    stated = isinstance(multiple, int) and multiple > 0 and -entries % multiple == rows - entries
-    if (
-      stated
-      or rows - entries < PADDING
-      and vocabulary.ends_as_declared(folder, tokenizer.backend, largest)
-    ):
-      logging.info(
-        "%s: the last %d of %d rows of the table are padding", file, rows - entries, rows
-      )
-      return tokenizer
-  raise InputError(
-    f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {file} says "
-    f"vocab_size = {rows}, so that words would take other words' vectors; has {words.name} lost or "
-    "doubled a line, or is it another encoder's? Get the files of this very encoder again"
-  )
+  whole, padding = entries == largest + 1, rows - entries
+  if whole and padding > 0 and words.name == "tokenizer.json":
+    multiple = read_config_file(folder).get("pad_vocab_size_multiple")
+    if isinstance(multiple, int) and multiple > 0 and -entries % multiple == padding:
+      padding = 0
+    elif padding < PADDING and vocabulary.ends_as_declared(folder, tokenizer.backend, largest):
+      padding = 0
+  if not whole or padding:
+    raise InputError(
+      f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {folder / hub.CONFIG} "
+      f"says vocab_size = {rows}, so that words would take other words' vectors; has {words.name} "
+      "lost or doubled a line, or is it another encoder's? Get the files of this very encoder again"
+    )
+  return tokenizer
 
 
 def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
@@ -163,33 +132,25 @@ def load_pooler(
   tensors, source = weights.read_tensors(folder, family.stored_name, keep=family.pooler.values())
   if not tensors:
     return None
-  for name in family.pooler.values():
-    if name not in tensors:
-      raise InputError(f"{source}: half of the pooler is there, the tensor {name!r} is missing")
+  if len(tensors) < len(family.pooler):
+    raise InputError(f"{source}: half of the pooler is missing, there is only {', '.join(tensors)}")
   kernel, bias = (np.asarray(tensors[family.pooler[x]], np.float32) for x in ("kernel", "bias"))
   return {"kernel": kernel.T, "bias": bias}
 
 
 def load_table(folder: epath.PathLike) -> np.ndarray:
-  """Loads the word embeddings [vocab_size, d] of the encoder in `folder` alone, float32.
-
-  Raises:
-    InputError: the table is missing or misshapen.
-
-  """
+  """Loads the word embeddings [vocab_size, d] of the encoder in `folder` alone, float32."""
   family, fields = read_family(folder)
   name = family.names["embeddings/word"]
   tensors, source = weights.read_tensors(folder, family.stored_name, keep=(name,))
-  if name not in tensors:
-    raise InputError(f"{source}: the tensor {name!r}, the table of word vectors, is missing")
-  table = np.asarray(family.ours("embeddings/word", tensors[name]), np.float32)
   wanted = (fields["vocab_size"], fields["hidden_size"])
-  if table.shape != wanted:
+  if name not in tensors or tensors[name].shape != wanted:
+    found = f"shape {list(tensors[name].shape)}" if tensors else "no place"
     raise InputError(
-      f"{source}: the tensor {name!r} has shape {list(table.shape)}, but "
-      f"{epath.Path(folder) / hub.CONFIG} asks for {list(wanted)}"
+      f"{source}: the tensor {name!r} has {found}, but {epath.Path(folder) / hub.CONFIG} asks for "
+      f"{list(wanted)}"
     )
-  return table
+  return np.asarray(tensors[name], np.float32)
 
 
 def write_transformer(

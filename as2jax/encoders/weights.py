@@ -25,7 +25,6 @@ TORCH_WEIGHTS, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 FILES = (WEIGHTS, INDEX, TORCH_WEIGHTS, TORCH_INDEX)  # the first that a folder has is read
 # safetensors finds bfloat16 by its name once ml_dtypes has registered it with numpy, as here.
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-SAFETENSORS_DTYPES = frozenset("F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL".split())
 
 Wanted = Callable[[str], bool]
 
@@ -45,33 +44,17 @@ def read_tensors(
 
   Raises:
     InputError: no weights, a file that is not whole, a pickle of anything but tensors, an index
-      that names a file or tensor that is not there, two tensors of one (new) name, or a number that
-      is not finite in float32.
+      that names a file or tensor that is not there, or a number that is not finite in float32.
 
   """
   file = find_weights(folder)
   wanted = lambda name: keep is None or rename(name) in keep
-  if file.name in (INDEX, TORCH_INDEX):
-    tensors = _read_shards(file, wanted)
-  else:
-    tensors = read_file(file, wanted)
-  named: dict[str, np.ndarray] = {}
-  stored: dict[str, str] = {}
-  for name, tensor in tensors.items():
-    new = rename(name)
-    if new in named:
-      raise InputError(f"{file}: the tensors {stored[new]!r} and {name!r} are both {new!r} here")
-    named[new], stored[new] = tensor, name
-  return named, str(file)
+  read = _read_shards if file.name in (INDEX, TORCH_INDEX) else read_file
+  return {rename(name): tensor for name, tensor in read(file, wanted).items()}, str(file)
 
 
 def find_weights(folder: epath.PathLike) -> epath.Path:
-  """Returns the file of a folder's weights, or the index of several files.
-
-  Raises:
-    InputError: the folder has none.
-
-  """
+  """Returns the file of a folder's weights, or the index of several files; InputError for none."""
   folder = epath.Path(folder)
   for name in FILES:
     if (folder / name).exists():
@@ -108,8 +91,6 @@ def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[s
 
   """
   for name, tensor in tensors.items():
-    if tensor.dtype.kind in "iub":
-      continue
     with np.errstate(over="ignore"):
       finite = np.isfinite(tensor.astype(np.float32, copy=False))
     if not finite.all():
@@ -126,25 +107,18 @@ def _read_shards(index: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
   """Reads the tensors of the files that Hugging Face's index names, each from its file."""
   content = read_json(index)
   places = content.get("weight_map") if isinstance(content, dict) else None
-  if not isinstance(places, dict):
-    raise InputError(f"{index}: not an index of weight files (no `weight_map` in it)")
-  files = set()
-  for name, file in places.items():
-    if not isinstance(file, str) or not re.fullmatch(r"[\w.-]*\w", file):
-      raise InputError(
-        f"{index}: not an index of weight files ({file!r:.80} is not the name of a file beside it)"
-      )
-    if wanted(name):
-      files.add(file)
+  if not isinstance(places, dict) or not all(
+    isinstance(file, str) and re.fullmatch(r"[\w.-]*\w", file) for file in places.values()
+  ):
+    raise InputError(
+      f"{index}: not an index of weight files: its `weight_map` must give each tensor's file beside it"
+    )
+  places = {name: file for name, file in places.items() if wanted(name)}
   tensors: dict[str, np.ndarray] = {}
-  for file in sorted(files):
-    for name, tensor in read_file(index.parent / file, wanted).items():
-      if name in tensors:
-        raise InputError(f"{index.parent / file}: the tensor {name!r} is in another file as well")
-      tensors[name] = tensor
-  for name, file in places.items():
-    if wanted(name) and name not in tensors:
-      raise InputError(f"{index}: the tensor {name!r} is not in {file}")
+  for file in sorted(set(places.values())):
+    tensors |= read_file(index.parent / file, lambda name, file=file: places.get(name) == file)
+  for name in places.keys() - tensors.keys():
+    raise InputError(f"{index}: the tensor {name!r} is not in {places[name]}")
   return tensors
 
 
@@ -155,16 +129,13 @@ def _read_safetensors(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]
   try:
     with safetensors.safe_open(os.fspath(file), framework="np") as reader:
       for name in filter(wanted, reader.keys()):
-        dtype = reader.get_slice(name).get_dtype()
-        if dtype not in SAFETENSORS_DTYPES:
-          raise InputError(
-            f"{file}: the tensor {name!r} is {dtype}; of floats F64, F32, F16, BF16 are read"
-          )
         tensor = reader.get_tensor(name)
         tensors[name] = tensor.astype(np.float32) if tensor.dtype == BFLOAT16 else tensor
-  except safetensors.SafetensorError as error:
+        if tensors[name].dtype.kind not in "fiub":
+          raise InputError(f"{file}: the tensor {name!r} is {tensor.dtype}, which is not read")
+  except (safetensors.SafetensorError, AttributeError, TypeError) as error:
     raise InputError(
-      f"{file}: not a whole safetensors file ({error}); fetch or copy it again"
+      f"{file}: not a whole safetensors file of known numbers ({error}); fetch or copy it again"
     ) from None
   return tensors
 
@@ -175,11 +146,15 @@ def _read_pickle(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
     import torch
   except ImportError:
     raise InputError(
-      f"{file}: a pickle is read by torch, which is not installed; `pip install "
-      f"'as2jax[pickles]'` (or torch's CPU build), or give the weights as {WEIGHTS}"
+      f"{file}: a pickle is read by torch, which is not installed; `pip install torch`, or give "
+      f"the weights as {WEIGHTS}"
     ) from None
   try:
     state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
+    tensors = {}
+    for name in filter(wanted, state):
+      value = state[name].detach()
+      tensors[name] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
   except OSError:
     raise
   except Exception as error:  # torch raises errors of many kinds on what it cannot read
@@ -188,13 +163,6 @@ def _read_pickle(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
       f"{file}: not a whole pickle of tensors alone ({reason:.200}); fetch it again, or give the "
       f"weights as {WEIGHTS}"
     ) from None
-  tensors = {}
-  for name, value in state.items() if isinstance(state, dict) else [("the whole", state)]:
-    if not isinstance(value, torch.Tensor):
-      raise InputError(f"{file}: {name!r:.80} is no tensor but {type(value).__name__}")
-    if wanted(name):
-      value = value.float() if value.dtype == torch.bfloat16 else value
-      tensors[name] = value.detach().numpy()
   return tensors
 
 
@@ -244,28 +212,24 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
     parts = []  # the array is made when all are known to be there: the config might ask for any size
     for layer in range(spec.shape[0] if stacked else 1):
       name = family.names[path].format(layer + family.first_stacked)
-      if name not in left:
-        raise InputError(f"{source}: the tensor {name!r} {list(wanted)} is missing")
-      tensor = left.pop(name)
-      if tensor.shape != wanted:
+      tensor = left.pop(name, None)
+      if tensor is None or tensor.shape != wanted:
+        found = "is missing" if tensor is None else f"has shape {list(tensor.shape)}"
         raise InputError(
-          f"{source}: the tensor {name!r} has shape {list(tensor.shape)}, the config asks "
-          f"for {list(wanted)}"
+          f"{source}: the tensor {name!r} {found}, the config asks for {list(wanted)}"
         )
       parts.append(family.ours(path, tensor))
     value = params[path] = np.empty(spec.shape, np.float32)
     for layer, part in enumerate(parts):
       value[layer if stacked else ...] = part
-  ignored = sorted(name for name in left if family.ignored.fullmatch(name))
-  unknown = sorted(set(left) - set(ignored))
+  unknown = sorted(name for name in left if not family.ignored.fullmatch(name))
   if unknown:
-    more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
     raise InputError(
-      f"{source}: the tensor {unknown[0]!r} {list(left[unknown[0]].shape)}{more} has no place in "
-      f"a {family.name} encoder of {encoder.num_layers} layers"
+      f"{source}: the tensor {unknown[0]!r} {list(left[unknown[0]].shape)} ({len(unknown)} such) has "
+      f"no place in a {family.name} encoder of {encoder.num_layers} layers"
     )
-  if ignored:
-    logging.info("%s: not part of the encoder, ignored: %s", source, ", ".join(ignored))
+  if left:
+    logging.info("%s: not part of the encoder, ignored: %s", source, ", ".join(sorted(left)))
   return traverse_util.unflatten_dict(params, sep="/")
 
 

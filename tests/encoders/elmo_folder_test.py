@@ -86,7 +86,7 @@ def test_absent_options_are_what_the_original_code_takes_them_for(tmp_path):
   "section, changes, message",
   [
     ("char_cnn", {"n_characters": 261}, "char_cnn.n_characters is 261.*262"),
-    ("char_cnn", {"activation": "gelu"}, "char_cnn.activation 'gelu'.*relu, tanh"),
+    ("char_cnn", {"activation": "gelu"}, "char_cnn.activation is 'gelu'.*relu, tanh"),
     ("char_cnn", {"filters": [[1, 2], [3]]}, "char_cnn.filters.*pairs"),
     ("char_cnn", {"filters": []}, "char_cnn.filters.*pairs"),
     ("char_cnn", {"embedding": 4}, "'char_cnn.embedding.dim' is missing"),
