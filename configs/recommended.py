@@ -2,9 +2,8 @@
 
 Words: `fast` (default), a bi-encoder trained with a softmax over a question's own candidates; `accurate`, a
 cross-encoder trained in the same way; `embedder` and `reranker`, the same for a published bi-encoder or
-cross-encoder, whose folder --config.encoder.pretrained names (with --config.epochs=0 it ranks as it is);
-`averaged`, which keeps the average of the last hundred steps' parameters. The data set is WikiQA unless
---config.data.name says another.
+cross-encoder, whose folder --config.encoder.pretrained names (with --config.epochs=0 it ranks as it is).
+The data set is WikiQA unless --config.data.name says another.
 """
 
 from as2jax.config import base, recipes, words
@@ -14,7 +13,5 @@ def get_config(argument=None):
   kind = words.one_of(argument, recipes.RECOMMENDED, "fast")
   config = base.get_config()
   config.data.name = "wikiqa"
-  recipes.recommended(config, kind, argument, (*recipes.RECOMMENDED, "averaged"))
-  if "averaged" in words.split(argument):
-    config.optimizer.average = 0.99
+  recipes.recommended(config, kind, argument, recipes.RECOMMENDED)
   return config

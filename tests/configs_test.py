@@ -24,7 +24,7 @@ KINDS = {
   "own": recipes.NAMES,
   "wikiqa_cassie": ("", "joint", "tuned", "joint,tuned"),
   "asnq_tanda": ("", "context"),
-  "recommended": ("fast", "accurate", "averaged"),
+  "recommended": ("fast", "accurate"),
   "squad_cross_vae": ("", "tuned", "mlp", "small,wide,tuned"),
   "trecqa_m2snet": ("4", "euc", "shallow,2"),
 }
@@ -92,7 +92,6 @@ def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
     ("recommended:accurate,minilm,adapt", {"optimizer.rate": 1e-6, "optimizer.warmup": 0.1}),
     ("recommended:fast,minilm,in_batch", {"optimizer.rate": 2e-5}),
     ("recommended:reranker,minilm", {"optimizer.rate": 2e-5}),
-    ("recommended:averaged", {"optimizer.average": 0.99, "model.name": "biencoder"}),
     ("asnq_tanda:minilm", {"encoder.pretrained": words.MINILM}),
     ("asnq_tanda:large", {"encoder.pretrained": "roberta-large"}),
     ("wikiqa_triplet:xlnet,large", {"encoder.pretrained": "xlnet-large-cased"}),

@@ -13,9 +13,7 @@ from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open_encoder, static
 from as2jax.evaluation import results
 from as2jax.inference import modes, reevaluate
-from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
-from as2jax.training import metrics_log
 from as2jax.training.metrics_log import MetricsLog
 from as2jax.training.record import begun, claim
 from configs import wikiqa_baseline
@@ -84,28 +82,6 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
 
 def rows(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_a_long_log_goes_on_in_further_objects(bucket, monkeypatch):
-  folder, sizes = epath.Path(bucket) / "x", []
-
-  def counted(path, text):
-    sizes.append(len(text))
-    files.write_whole(path, text)
-
-  monkeypatch.setattr(metrics_log, "SEGMENT", 200)
-  monkeypatch.setattr(metrics_log, "write_whole", counted)
-  for start in (0, 30):  # begun, and resumed from step 30
-    log = MetricsLog(folder, tensorboard=False)
-    log.roll_back((0,), start)
-    for step in range(start + 1, 51):
-      log.write(0, step, {"loss": 0.5})
-      log.flush()
-    log.close()
-  names = sorted(path.name for path in folder.glob("metrics*.jsonl"))
-  assert names[:2] == ["metrics-00001.jsonl", "metrics-00002.jsonl"] and "metrics.jsonl" in names
-  actual = [row["step"] for name in [names[-1], *names[:-1]] for row in rows(folder / name)]
-  assert actual == [*range(1, 51)] and max(sizes) < 250
 
 
 def test_logs_and_memory_are_kept(bucket):

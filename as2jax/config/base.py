@@ -53,16 +53,7 @@ def get_config() -> ConfigDict:
   )
   config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
-  config.log = ConfigDict(
-    {
-      "steps": 20,
-      "seconds": 15.0,
-      "tensorboard": True,
-      "report": True,
-      # Whether each step also logs the norm of each term's gradient: one more backward pass a term.
-      "gradient_norms": False,
-    }
-  )
+  config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True})
   return config
 
 
@@ -79,9 +70,6 @@ def _optimizer() -> ConfigDict:
       "eps": 1e-8,
       "clip_norm": 1.0,  # 0: off
       "weight_decay": 0.0,
-      # Evaluated and kept is an average of the parameters: the mean over the first 1/(1 − average)
-      # steps, then a moving average with this decay. 0: the parameters themselves.
-      "average": 0.0,
       "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
       # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
       # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).

@@ -40,7 +40,7 @@ NOT_NEGATIVE = """epochs warm_start.seed encoder.size optimizer.rate optimizer.w
   optimizer.clip_norm optimizer.weight_decay optimizer.layer_decay log.seconds"""
 RANGES |= dict.fromkeys(COUNTS.split(), AtLeast(1))
 RANGES |= dict.fromkeys(NOT_NEGATIVE.split(), AtLeast(0))
-for _key in ("optimizer.b1", "optimizer.b2", "optimizer.average", "data.holdout"):
+for _key in ("optimizer.b1", "optimizer.b2", "data.holdout"):
   RANGES[_key] = Share()
 
 
@@ -52,11 +52,6 @@ def check(config: Any) -> None:
     if problem := _problem(key, value):
       shown = tuple(value) if isinstance(value, list) else value
       raise InputError(f"{key} = {shown!r}: {problem}")
-  if config.log.get("gradient_norms") and config.batch.accumulate > 1:
-    raise InputError(
-      f"log.gradient_norms: of batches of batch.accumulate = {config.batch.accumulate} parts they are "
-      "not computed; set that to 1"
-    )
   model: Any = registry.find(registry.MODELS, config.model["name"], "model.name")
   model.check_fields(config.model)
   loss: Any = registry.find(registry.LOSSES, config.loss["name"], "loss.name")

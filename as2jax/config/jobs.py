@@ -20,6 +20,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from as2jax.config import base
+from as2jax.config.overrides import FORMER
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
 
@@ -139,6 +140,8 @@ def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
         config[key] = ConfigDict(_tuples(value))
       else:
         config.lock()
+        if isinstance(value, dict):
+          value = {name: v for name, v in value.items() if f"{key}.{name}" not in FORMER}
         config.update({key: _tuples(value)})
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())

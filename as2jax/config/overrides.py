@@ -23,6 +23,8 @@ FREE_KEYS = (
   "evaluation.splits",
   "evaluation.data",
 )
+# Keys that earlier versions had, with the value that changed nothing.
+FORMER = {"optimizer.average": 0.0, "log.gradient_norms": False}
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -43,7 +45,8 @@ def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[s
   for key in sorted(set(old) | set(new)):
     if any(key == f or (f.endswith(".") and key.startswith(f)) for f in free):
       continue
-    a, b = old.get(key, "(absent)"), new.get(key, "(absent)")
+    absent = FORMER.get(key, "(absent)")
+    a, b = old.get(key, absent), new.get(key, absent)
     if a != b:
       lines.append(f"  {key}: {a!r} there, {b!r} now")
   return lines

@@ -1,6 +1,7 @@
 """From a resolved config to the parts of a run: data, tokeniser, model, loss, weights, batches."""
 
 import dataclasses
+import functools
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,12 +83,7 @@ class Components:
 
   @property
   def prompts(self) -> Prompts:
-    """Returns what is put before texts: `data.prompts`, or the published model's own.
-
-    Raises:
-      InputError: a prompt leaves no room for a text.
-
-    """
+    """Returns what is put before texts: `data.prompts`, or the published model's own."""
     texts = tuple(self.config.data.prompts) or self.source.prompts
     prompts = Prompts(*texts)
     if any(texts):
@@ -98,11 +94,12 @@ class Components:
   def most_cores(self) -> int:
     """Returns the number of CPU cores to split a shard's rows over (parameters are replicated).
 
-    One, where most of the work is no transformer's on the rows; else as many as half of the machine's
-    memory has room for: float32 parameters, their gradient and two moments.
+    As many as half of the machine's memory has room for: float32 parameters, gradient and two moments.
     """
     source = self.source
-    if source is None or not has_encoder(self.config.model) or not is_transformer(source.module):
+    if source is None or not is_transformer(source.module):
+      return 1
+    if not leaves_open(self.config.model, "encoder"):
       return 1
     copy = 16 * sum(value.size for value in self.pretrained.values())
     return max(devices.memory() // 2 // max(copy, 1), 1)
@@ -113,15 +110,25 @@ class Components:
     questions = self.data.splits["train"]
     labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
     kept = np.flatnonzero(metrics.filter_mask(data.train_filter, labels))
-    if not 0 < data.train_fraction <= 1:
-      raise InputError(f"data.train_fraction = {data.train_fraction}: give a number in (0, 1]")
     if data.train_fraction < 1:
       # Not the run's seed: every seed of a comparison trains on the same part.
       size = max(int(len(kept) * data.train_fraction), 1)
       kept = np.sort(np.random.default_rng(0).permutation(kept)[:size])
     return tuple(questions[i] for i in kept)
 
-  def tables(
+  def tables(self, questions: Sequence[Question], layout: str, **options) -> BatchTables:
+    """Tokenises the units of `questions` in a layout (`sentences` is one, too).
+
+    On several hosts all must ask for it; they find what the first has put into a cache they share.
+
+    Args:
+      options: of the layout's function; `cache`: whether tokens are kept on disk (the default);
+        `training`: whether the inputs of the loss are there, too.
+
+    """
+    return processes.in_order(functools.partial(self._tables, questions, layout, **options))
+
+  def _tables(
     self,
     questions: Sequence[Question],
     layout: str,
@@ -130,46 +137,8 @@ class Components:
     training: bool = False,
     **options,
   ) -> BatchTables:
-    """Tokenises the units of `questions` in a layout (`sentences` is one, too).
-
-    `training`: with the inputs of the loss.
-
-    On several hosts all must ask for it; they find what the first has put into a cache they share
-    (none where not `cache`).
-    """
     inputs = [entry for entry in self.inputs if training or not entry.training_only]
-    return processes.in_order(lambda: self._tables(questions, layout, cache, inputs, **options))
-
-  def examples(
-    self, questions: Sequence[Question], layout: str, **options
-  ) -> tuple[list[tuple[str, ...]], ExampleTable]:
-    """Returns the texts of the units and the examples of `questions` in a layout."""
-    function = {**layouts.LAYOUTS, "sentences": layouts.sentences}[layout]
-    known = inspect.signature(function).parameters
-    options: dict[str, Any] = {
-      "template": self.model.template,
-      "tile": self.config.batch.triplet_tile,
-      "size": self.config.data.ranking_size,
-      **options,
-    }
-    for entry in self.inputs:
-      if entry.name in known:
-        options[entry.name] = entry.for_layout(questions)
-    if layout == "joint" and FirstStageRanking.name not in options:
-      options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
-    return function(questions, **{k: v for k, v in options.items() if k in known})
-
-  def _tables(
-    self,
-    questions: Sequence[Question],
-    layout: str,
-    cached: bool,
-    inputs: Sequence[Input],
-    **options,
-  ) -> BatchTables:
     units, table = self.examples(questions, layout, **options)
-    data = self.config.data
-    cache = str(cache_folder(data.cache)) if cached else ""
     roles = None
     if self.model.template == "single":
       assert table.asked is not None, "units of one sentence are questions or candidates"
@@ -181,14 +150,13 @@ class Components:
       tokenizer,
       template=self.model.template,
       roles=roles,
-      max_length=data.max_length,
-      cache=cache,
+      max_length=self.config.data.max_length,
+      cache=str(cache_folder(self.config.data.cache)) if cache else "",
       words=any(entry.needs_words for entry in inputs),
     )
-    if cached:
+    if cache:
       log.info("%s: %s", layout, built.report())
-    tables = Tables(built, table, tokenizer)
-    columns = {}
+    tables, columns = Tables(built, table, tokenizer), {}
     for entry in inputs:
       values = entry.columns(self.fitted[entry.name], questions, tables)
       if values is not None:
@@ -196,6 +164,21 @@ class Components:
     for entry in inputs:
       built = entry.retokenise(built)
     return BatchTables(built, table, columns)
+
+  def examples(
+    self, questions: Sequence[Question], layout: str, **options
+  ) -> tuple[list[tuple[str, ...]], ExampleTable]:
+    """Returns the texts of the units and the examples of `questions` in a layout."""
+    function = {**layouts.LAYOUTS, "sentences": layouts.sentences}[layout]
+    options["template"] = self.model.template
+    options["tile"], options["size"] = self.config.batch.triplet_tile, self.config.data.ranking_size
+    known = inspect.signature(function).parameters
+    for entry in self.inputs:
+      if entry.name in known:
+        options[entry.name] = entry.for_layout(questions)
+    if layout == "joint" and FirstStageRanking.name not in options:
+      options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
+    return function(questions, **{k: v for k, v in options.items() if k in known})
 
   def statistics(self, batcher: Batcher) -> dict[str, dict]:
     """Returns what results say of the inputs in the data of `batcher`, by name."""
@@ -240,51 +223,51 @@ class Components:
 
   def train_batcher(self) -> Batcher:
     """Returns the batches of the training split, as `config.batch` says."""
-    tables = self._training_tables()
+    tables, batch = self._training_tables(), self.config.batch
     if not len(tables.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "
         f"example for the layout {self.model.layout!r}"
       )
-    batch = self.config.batch
-    return fit_batcher(
-      tables.units,
-      tables.examples,
+    return self._batcher(
+      tables,
       sampler=batch.sampler,
       examples_per_batch=batch.examples,
-      inputs=tables.inputs,
       rows=batch.rows if batch.sampler in WHOLE_QUESTIONS else 0,
-      row_lengths=batch.row_lengths,
-      packed=batch.packed,
-      shards=batch.shards,
       accumulate=batch.accumulate,
       buckets=batch.num_row_buckets,
     )
 
+  def _batcher(self, tables: BatchTables, **options: Any) -> Batcher:
+    batch = self.config.batch
+    return fit_batcher(
+      tables.units,
+      tables.examples,
+      inputs=tables.inputs,
+      row_lengths=batch.row_lengths,
+      packed=batch.packed,
+      shards=batch.shards,
+      **options,
+    )
+
   def _training_tables(self) -> BatchTables:
     """Returns the tables of the training split, which the first run keeps in the cache."""
+    stored = stored_split.read(self)
     # All hosts do the same: one that lacks the tables would wait for the others to make them.
-    if all(processes.gather(lambda: stored_split.read(self) is not None)):
-      stored = stored_split.read(self)
-      if stored is not None:
-        return BatchTables(*stored, {})
+    if all(processes.gather(lambda: stored is not None)):
+      return BatchTables(*stored, {})
     options: dict[str, Any] = {"training": True}
     if self.loss.reads_unlabelled:
       options["judged"] = False
     tables = self.tables(self.train_questions(), self.model.layout, **options)
-    if not len(tables.inputs):
+    if not tables.inputs:
       processes.in_order(lambda: stored_split.keep(self, tables.units, tables.examples))
     return tables
 
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True
   ) -> Batcher:
-    """Returns batches with every unit (`sentences`) or every candidate of `questions` once.
-
-    Args:
-      cache: whether tokens are kept on disk, to be found the next time.
-
-    """
+    """Returns batches with every unit (`sentences`) or every candidate of `questions` once."""
     tables = self.tables(questions, layout, cache=cache, judged=False)
     batch, rows = self.config.batch, self.config.batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
@@ -292,19 +275,13 @@ class Components:
     slots = rows // batch.shards
     if batch.packed:
       of_words = any(column.level == "word" for column in tables.inputs.values())
-      shortest = 64 if of_words else 8
-      slots *= max(batch.row_lengths[-1] // shortest, 1)
-    return fit_batcher(
-      tables.units,
-      tables.examples,
-      inputs=tables.inputs,
+      slots *= max(batch.row_lengths[-1] // (64 if of_words else 8), 1)
+    return self._batcher(
+      tables,
       sampler="ordered" if batch.packed else "by_length",
       examples_per_batch=slots * batch.shards,
       rows=rows,
       unit_slots=slots,
-      row_lengths=batch.row_lengths,
-      packed=batch.packed,
-      shards=batch.shards,
       accumulate=1,
       buckets=1,
       rows_key="batch.predict_rows",
@@ -314,7 +291,6 @@ class Components:
 def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
   """Loads the data; returns the config as it is reported with them, and them."""
   dataset = load_dataset(config.data, config.evaluation.task)
-  config = reported(config, dataset)
   model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   needed: tuple[str, ...] = ()
   if not model.has_parameters and model.reads_training:
@@ -322,21 +298,18 @@ def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
   elif model.has_parameters and config.mode == "train":
     needed = ("train", holdout.selection_split(config.data))
   require(dataset, needed)
-  return config, dataset
+  return reported(config, dataset), dataset
 
 
 def load(
   config: Any, *, data: bool = True, workdir: epath.PathLike = "", finished: bool = False
 ) -> Components:
-  """Reads data and weights, and finds all that is wrong with a config or its files.
+  """Reads data and weights, and finds all that is wrong with a config or its files (InputError).
 
   Args:
     data: whether the data set is loaded.
     workdir: the run's folder, with its vocabulary (`open.ENCODER_FOLDER`) and what inputs have fitted.
     finished: whether the run's checkpoints are used: no weights that training began with are read.
-
-  Raises:
-    InputError: see the parts.
 
   """
   from as2jax.encoders.open_encoder import open_encoder
@@ -347,23 +320,22 @@ def load(
   if not registry.has_parameters(config.model.name):
     model = registry.build(registry.MODELS, config.model, "model")
     return Components(config, dataset, None, model, None, {}, {})
+  inside = leaves_open(config.model, "encoder")
   source = open_encoder(
     config.encoder,
     texts=lambda *splits: _texts(dataset, splits),
     workdir=workdir,
     root=config.data.root,
-    finished=finished and has_encoder(config.model),
+    finished=finished and inside,
   )
-  model, loss = model_and_loss(config, source)
-  config = with_length(config, source)
+  config, model, loss = with_source(config, source)
   arrays, provenance = _weights(source, model)
-  encoder = source.module if has_encoder(config.model) else None
   if source.absent:
-    if encoder is None:  # only the run's own encoder is in its checkpoints
+    if not inside:  # only the run's own encoder is in its checkpoints
       raise InputError(source.absent)
     of_run = (results.read(workdir) or {})["weights"]
-    here = {"architecture": provenance["architecture"], "tokenizer": provenance["tokenizer"]}
-    provenance = of_run | here
+    provenance = of_run | {key: provenance[key] for key in ("architecture", "tokenizer")}
+  encoder = source.module if inside else None
   resources = Resources(config, source, provenance["sha256"], dataset)
   parts = [model, encoder]
   if config.mode == "train":
@@ -372,8 +344,7 @@ def load(
   if config.mode == "train":
     teacher_scores.check_unused(config, inputs)
     check_accumulation(config, model, loss)
-  ranks_again = any(entry.name == FirstStageRanking.name for entry in inputs)
-  if config.mode != "predict" and not ranks_again:
+  if config.mode != "predict" and FirstStageRanking.name not in [entry.name for entry in inputs]:
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None
   return Components(
@@ -382,59 +353,49 @@ def load(
     source,
     model,
     loss,
-    {} if encoder is None else arrays,
+    arrays if inside else {},
     provenance,
     inputs,
     {entry.name: fitted.recall(entry, workdir, train) for entry in inputs},
   )
 
 
-def with_length(config: Any, source: "Source") -> Any:
-  """Puts the encoder's own limit into `data.max_length` where that is 0.
+def with_source(config: Any, source: "Source") -> tuple[Any, Any, Any]:
+  """Builds the model over the encoder of `source`, and its loss (None in mode `predict`).
+
+  Returns:
+    The config, with the encoder's own limit in `data.max_length` where that is 0, model and loss.
 
   Raises:
-    InputError: the encoder takes fewer tokens, or 0 is given and it has no limit.
+    InputError: a model or a loss that is not there, a loss that cannot read the model's outputs, or a
+      length that the encoder does not take.
 
   """
+  offered = {"encoder": source.module, **source.model_fields}
+  offered = {key: value for key, value in offered.items() if leaves_open(config.model, key)}
+  model = registry.build(registry.MODELS, config.model, "model", **offered)
+  loss = None
+  if config.mode != "predict":
+    loss = registry.build(registry.LOSSES, config.loss, "loss")
+    losses.check(loss, model, config)
   length, most = config.data.max_length, source.max_length
-  if length and (most is None or length <= most):
-    return config
-  if most is None:
+  if most is None and not length:
     raise InputError(
       "data.max_length = 0 is the encoder's own limit, and this one has none: give a number"
     )
-  if length:
+  if most is not None and length > most:
     raise InputError(
       f"data.max_length = {length} exceeds the {most} positions of {config.encoder.pretrained}"
     )
-  config = config.copy_and_resolve_references().unlock()
-  config.data.max_length = most
-  return config.lock()
-
-
-def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
-  """Builds the model over the encoder of `source`, and its loss (None in mode `predict`).
-
-  Raises:
-    InputError: a model or a loss that is not there, or a loss that cannot read the model's outputs.
-
-  """
-  offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
-  if has_encoder(config.model):
-    offered["encoder"] = source.module
-  model = registry.build(registry.MODELS, config.model, "model", **offered)
-  if config.mode == "predict":
-    return model, None
-  loss = registry.build(registry.LOSSES, config.loss, "loss")
-  losses.check(loss, model, config)
-  return model, loss
+  if not length:
+    config = config.copy_and_resolve_references().unlock()
+    config.data.max_length = most
+    config.lock()
+  return config, model, loss
 
 
 def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:
-  """Yields the texts of a new vocabulary: of some splits, of all if none is named.
-
-  A pool's passages are among them.
-  """
+  """Yields the texts of a new vocabulary: of some splits, of all if none is named; pools have passages."""
   questions_by_split = dataset.splits if dataset else {}
   for name in splits or questions_by_split:
     for question in questions_by_split.get(name, ()):
@@ -444,31 +405,27 @@ def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[
       yield from (passage.text for passage in pool.passages)
 
 
-def has_encoder(section: Any) -> bool:
-  """Returns whether the encoder is a part of the model, not of its inputs alone."""
-  return _open_field(section, "encoder")
+def leaves_open(section: Any, key: str) -> bool:
+  """Returns whether the model has the field `key` and its section leaves it open.
 
-
-def _open_field(section: Any, key: str) -> bool:
-  """Returns whether the model has the field `key` and its config leaves it open."""
+  Of `encoder`: whether the encoder is a part of the model, not of its inputs alone.
+  """
   cls: Any = registry.find(registry.MODELS, section["name"], "model.name")
-  return key in {f.name for f in dataclasses.fields(cls)} and section.get(key) is None
+  return key in [field.name for field in dataclasses.fields(cls)] and section.get(key) is None
 
 
 def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]:
   """Returns pretrained arrays by the model's parameter paths, and what results say of them."""
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
-  tokenizer = getattr(source.tokenizer, "fingerprint", None)
+  pooler = "none"
+  if model.pooler:
+    pooler = "random" if source.pooler is None else "pretrained"
+    arrays |= {f"pooler/{name}": value for name, value in (source.pooler or {}).items()}
   provenance = {
     **source.provenance,
     "architecture": source.architecture,
-    "tokenizer": tokenizer,
-    "pooler": "none",
+    "tokenizer": getattr(source.tokenizer, "fingerprint", None),
+    "pooler": pooler,
   }
-  if model.pooler:
-    provenance["pooler"] = "random"
-    if source.pooler is not None:
-      provenance["pooler"] = "pretrained"
-      arrays |= {f"pooler/{name}": value for name, value in source.pooler.items()}
   return arrays, {**provenance, "sha256": digest_of_arrays(arrays)}

@@ -1,10 +1,9 @@
 """From a resolved config to its modules and shapes, without weights and without its data.
 
-Encoders have the sizes that their folder's config states, or their published ones
-(their families'). Batches have the examples of the embedded sample in
-the config's layout, with texts as long as WikiQA's, cut by `as2jax.data.batches.batcher` as in a
-run: so their shapes are a run's, near enough, though a data set of longer texts fills more rows of
-`paper` batches (`batch.rows` states those of the others).
+Encoders have the sizes that their folder's config states, or their published ones. Batches have the
+examples of the embedded sample in the config's layout, with texts as long as WikiQA's, cut as in a run:
+so their shapes are a run's, near enough, though a data set of longer texts fills more rows of `paper`
+batches (`batch.rows` states those of the others).
 """
 
 import dataclasses
@@ -24,7 +23,7 @@ from as2jax.encoders import open_encoder
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
-from as2jax.training.build import BatchTables, Components, has_encoder, model_and_loss, with_length
+from as2jax.training.build import BatchTables, Components, leaves_open, with_source
 
 # Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
 QUESTION, SENTENCE = 1.15, 1.8
@@ -41,12 +40,11 @@ def describe(config: Any) -> "Description":
   if not registry.has_parameters(config.model.name):
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
   source = open_encoder.describe(config.encoder)
-  config = with_length(config, source)
-  model, loss = model_and_loss(config, source)
+  config, model, loss = with_source(config, source)
   sample = base.get_config().data  # without the files, columns, rules and negatives of other data
   sample.name, sample.holdout = "sample", 0.1
   sample.root, sample.cache = config.data.root, config.data.cache
-  encoder = source.module if has_encoder(config.model) else None
+  encoder = source.module if leaves_open(config.model, "encoder") else None
   resources = Resources(config, source, "", None)
   inputs = tuple(entry.bind(resources) for entry in declared(model, encoder, loss))
   parts = Description(config, load_dataset(sample), source, model, loss, {}, {}, inputs)
@@ -65,7 +63,14 @@ class Description(Components):
   ) -> BatchTables:
     """Returns units of nothing but lengths, and columns of zeros."""
     units, table = self.examples(questions, layout, **options)
-    unit_table = _units(units, {q.text for q in questions}, self.config.data.max_length)
+    asked = {question.text for question in questions}
+    lengths = []  # of texts, and a token before, between and after them
+    for parts in units:
+      length = len(parts) + 1
+      for text in parts:
+        length += round(len(text.split()) * (QUESTION if text in asked else SENTENCE))
+      lengths.append(min(length, self.config.data.max_length))
+    unit_table = UnitTable.of_lengths(lengths)
     rows = {
       "token": len(unit_table.ids),
       "vocabulary": 1,  # the only id
@@ -75,9 +80,8 @@ class Description(Components):
     }
     columns = {}
     for entry in self.inputs:
-      if entry.training_only and not training:
-        continue
-      if (spec := entry.spec()) is not None:
+      spec = entry.spec()
+      if spec is not None and (training or not entry.training_only):
         tail, kind = spec
         values = np.broadcast_to(np.zeros((), kind), (rows[entry.level], *tail))
         columns[entry.name] = Column(entry.level, values)
@@ -100,13 +104,3 @@ class Description(Components):
       optimizer=optimizer,
       mesh=mesh,
     )
-
-
-def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> UnitTable:
-  """Makes a table of nothing but lengths: of texts, and a token before, between and after them."""
-
-  def tokens(text: str) -> int:
-    return round(len(text.split()) * (QUESTION if text in questions else SENTENCE))
-
-  lengths = [min(sum(map(tokens, parts)) + len(parts) + 1, most) for parts in units]
-  return UnitTable.of_lengths(lengths)

@@ -30,7 +30,7 @@ from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.metrics_log import MetricsLog, StepLog
 from as2jax.training.progress import Progress
-from as2jax.training.state import Tracker, check_selection
+from as2jax.training.state import Tracker
 from as2jax.training.step import make_train_step
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,6 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """
   started = time.monotonic()
   workdir = epath.Path(workdir)
-  seed_groups(config)
   if len(config.seeds) > 1 and not registry.has_parameters(config.model.name):
     log.info("%s has no randomness: one seed stands for all", config.model.name)
     config = config.copy_and_resolve_references().unlock()
@@ -62,7 +61,28 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       return finished
     start = warm_start.begin(config, workdir)
     with Progress(config.log, workdir) as progress:
-      return _train_and_evaluate(config, workdir, start, progress, started)
+      progress.phase("reading")
+      components = processes.in_order(lambda: load(config, workdir=workdir))
+      _check_pooling(components, workdir)
+      data = results.data_record(components.data, config.data)
+      known = record.settle(workdir, components, start.record if start else None)
+      # Only now, that nothing else has changed.
+      processes.by_first(lambda: record.add_seeds(workdir, config))
+      best: dict[epath.Path, int] = {}
+      if components.model.has_parameters:
+        if start:
+          start.check_encoder(components.provenance)
+        progress.phase("tokenising")
+        trainer = Trainer(components, workdir, started, progress, start)
+        outcomes = trainer.run()
+        best, weights, summary = trainer.best, components.provenance, trainer.summary()
+      else:
+        outcomes, weights = [_rank_untrained(components, workdir)], {}
+        summary = {"deterministic": True}
+      summary["identity"] = known
+      content = results.write(workdir, config, data, weights, outcomes, summary)
+      record.finish(workdir, best)
+      return content
 
 
 def _claim(workdir: epath.Path, config: Any) -> dict | None:
@@ -78,50 +98,11 @@ def _claim(workdir: epath.Path, config: Any) -> dict | None:
   return finished
 
 
-def _train_and_evaluate(
-  config: Any,
-  workdir: epath.Path,
-  start: warm_start.WarmStart | None,
-  progress: Progress,
-  started: float,
-) -> dict:
-  """Does what `train_and_evaluate` does, in a folder that is this process's."""
-  progress.phase("reading")
-  components = processes.in_order(lambda: load(config, workdir=workdir))
-  if not record.begun(workdir):
-    _check_pooling(config, components.source)
-  data = results.data_record(components.data, config.data)
-  known = record.settle(workdir, components, start.record if start else None)
-  # Only now, that nothing else has changed.
-  processes.by_first(lambda: record.change_seeds(workdir, config))
-  best: dict[epath.Path, int] = {}
-  if components.model.has_parameters:
-    check_selection(config, components.data)
-    if start:
-      start.check_encoder(components.provenance)
-    progress.phase("tokenising")
-    trainer = Trainer(components, workdir, started, progress, start)
-    try:
-      outcomes = []
-      for number, seeds in enumerate(seed_groups(config)):
-        outcomes += trainer.run(seeds, number)
-    finally:
-      trainer.log.close()
-    best, weights, summary = trainer.best, components.provenance, trainer.summary()
-    if start:
-      summary["warm_start"] = start.record
-  else:
-    outcomes, weights = [_rank_untrained(components, workdir)], {}
-    summary = {"deterministic": True}
-  content = results.write(workdir, config, data, weights, outcomes, {**summary, "identity": known})
-  record.finish(workdir, best)
-  return content
-
-
-def _check_pooling(config: Any, source: Any) -> None:
-  """Raises InputError where `cls`, the first token, is pooled over an encoder whose <cls> is the last."""
+def _check_pooling(components: Components, workdir: epath.Path) -> None:
+  """Refuses `cls`, the first token, of a new run over an encoder whose <cls> is the last."""
+  source = components.source
   last = source is not None and source.model_fields.get("token") == "cls_last"
-  if last and config.model.get("pooling") == "cls":
+  if last and components.config.model.get("pooling") == "cls" and not record.begun(workdir):
     raise InputError(
       "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
       "--config.model.pooling=cls_last"
@@ -129,7 +110,7 @@ def _check_pooling(config: Any, source: Any) -> None:
 
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
-  """The outcome of a ranker without parameters on the split that selects and the reported ones."""
+  """Evaluates a ranker without parameters on the split that selects and the reported ones."""
   config, dataset = components.config, components.data
   model = components.model
   ranker = predict.FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
@@ -145,16 +126,8 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
 
 
 def seed_groups(config: Any) -> list[tuple[int, ...]]:
-  """Returns the groups of seeds that train together: all under `vmap`, or one by one.
-
-  Raises:
-    InputError: no seeds, a repeated one, one that is no whole number.
-
-  """
+  """Returns the groups of seeds that train together: all under `vmap`, or one by one."""
   seeds = tuple(config.seeds)
-  whole = all(isinstance(s, int) and 0 <= s < 2**31 for s in seeds)
-  if not seeds or not whole or len(set(seeds)) < len(seeds):
-    raise InputError(f"seeds = {seeds}: give different whole numbers from 0, such as (0, 1, 2)")
   return [seeds] if config.seeds_parallel else [(s,) for s in seeds]
 
 
@@ -162,7 +135,7 @@ class Trainer:
   """Trains groups of seeds, one after another, through the same compiled steps.
 
   Attributes:
-    state, tracker: of the group under way.
+    seeds, state, tracker: of the group under way.
     epoch, begin, step: epochs done, steps done of the epoch under way, steps done in all.
     unwritten: scalars of steps since the last row of the log, see `StepLog.unwritten`.
     best: the step of the best checkpoint of each group, by the folder of its checkpoints.
@@ -180,30 +153,39 @@ class Trainer:
     config = self.config = components.config
     self.components, self.workdir, self.started, self.start = components, workdir, started, start
     self.progress, self.groups = progress, seed_groups(config)
+    self.seeds: Sequence[int] = self.groups[0]
     self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()
     self.plans: dict[tuple[int, int], Plan] = {}  # of the epoch under way: large data take minutes
-    plan = self._plan(config.seeds[0], 0)
+    plan = self._plan(self.seeds[0], 0)
     worth = sharding.cores_worth(int(np.max(plan.rows * plan.row_length)))
     self.mesh = sharding.mesh_for_batches(config, most_cores=min(components.most_cores, worth))
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
-    self.predictor = predict.Predictor(components, self.mesh, len(self.groups[0]))
+    self.predictor = predict.Predictor(components, self.mesh, len(self.seeds))
     self.task = tasks.make(config, components.dataset, self.predictor)
-    self.diagnose = diagnostics.Diagnoser(components, self.mesh, len(self.groups[0]))
+    self.diagnose = diagnostics.Diagnoser(components, self.mesh, len(self.seeds))
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function: Any = None
     self.padding = self.batcher.padding(plan)
-    self.execution: dict[str, Any] = {}
     self.best: dict[epath.Path, int] = {}
     self.trace = profiling.Trace(workdir)
 
-  def run(self, seeds: Sequence[int], number: int = 0) -> list[results.Outcome]:
-    """Trains group `number`, and evaluates the best checkpoint of each of its seeds."""
-    self._open(seeds)
-    self.progress.begin_group(seeds, number, len(self.groups), self.config.epochs)
+  def run(self) -> list[results.Outcome]:
+    """Trains every group, and evaluates the best checkpoint of each seed."""
+    outcomes = []
+    try:
+      for number, seeds in enumerate(self.groups):
+        self._open(seeds)
+        self.progress.begin_group(seeds, number, len(self.groups), self.config.epochs)
+        outcomes += self._run_group()
+    finally:
+      self.log.close()
+    return outcomes
+
+  def _run_group(self) -> list[results.Outcome]:
     try:
       with preemption.deferred():
         self._train()
@@ -238,16 +220,9 @@ class Trainer:
       self.state = self.start.place(self.state, seeds, self.components.model)
     self.log.roll_back(seeds, reached, evaluated=self.begin == 0)
     if self.step_function is None:
-      self.step_function = make_train_step(
-        self.components.model,
-        self.components.loss,
-        self.optimizer,
-        self.rate,
-        mesh=self.mesh,
-        state=self.state,
-        seeds=len(seeds),
-        norms=self.config.log.gradient_norms,
-      )
+      model, loss = self.components.model, self.components.loss
+      options = {"mesh": self.mesh, "state": self.state, "seeds": len(seeds)}
+      self.step_function = make_train_step(model, loss, self.optimizer, self.rate, **options)
 
   def _train(self) -> None:
     """Trains epoch by epoch from the position of the last checkpoint to the end."""
@@ -264,24 +239,19 @@ class Trainer:
 
   def _train_epoch(self) -> None:
     plans = [self._plan(seed, self.epoch) for seed in self.seeds]
-    active = self.tracker.active
-    count = max(len(p) for a, p in zip(active, plans) if a)
-    step_log = StepLog(self.seeds, self.log, self._explain, self.unwritten)
+    count = max(len(p) for active, p in zip(self.tracker.active, plans) if active)
+    step_log = StepLog(self.seeds, self.log, self.checkpoints.last_finite, self.unwritten)
     self.unwritten = []
     padding = [self.batcher.padding_by_step(p) for p in plans]
     self.progress.begin_epoch(self.epoch, self.begin, count)
     batches = prefetch(lambda i: self._batch(plans, i), range(self.begin, count))
     for i, batch in enumerate(batches, self.begin):
-      self.state, scalars = self.step_function(self.state, batch, *self._arguments(plans, i))
+      arguments = self._arguments(plans, i)
+      self.state, scalars = self.step_function(self.state, batch, *arguments)
       self.step += 1
       self.trace.after_step(self.step, scalars)
-      padded, questions = np.zeros(len(plans), np.float32), []
-      for k, plan in enumerate(plans):
-        questions.append(self._questions(plan, i) if active[k] else set())
-        if i < len(plan):
-          padded[k] = padding[k][i]
-      step_log.add(self.step, scalars, questions, padded)
-      self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
+      shares = [of_seed[i] if i < len(of_seed) else 0.0 for of_seed in padding]
+      step_log.add(self.step, scalars, arguments[-1], shares)
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
       if saves or self.step % self.config.log.steps == 0 or i + 1 == count:
@@ -292,14 +262,12 @@ class Trainer:
         self.progress.stop(self.begin)
         self.unwritten = step_log.unwritten()
         raise preemption.Preempted
-    self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
 
   def _plan(self, seed: int, epoch: int) -> Plan:
     """Returns the plan of an epoch; those of other epochs and of other groups are forgotten."""
     if (seed, epoch) not in self.plans:
-      group = next(group for group in self.groups if seed in group)
       for other in list(self.plans):
-        if other[0] not in group or other[1] != epoch:
+        if other[0] not in self.seeds or other[1] != epoch:
           del self.plans[other]
       self.plans[seed, epoch] = self.batcher.plan(self.blocks, seed, epoch)
     return self.plans[seed, epoch]
@@ -328,45 +296,24 @@ class Trainer:
       arguments = self._batch(plans, 0), *self._arguments(plans, 0)
       self.step_function.lower(self.state, *arguments).compile()
 
-  def _questions(self, plan: Plan, i: int) -> set[int]:
-    """Returns the numbers of the questions in step `i` of a plan."""
-    numbers: set[int] = set()
-    for micro in plan.steps[i] if i < len(plan) else ():
-      for shard in micro:
-        if shard is not None:
-          numbers.update(self.batcher.examples.question[shard.examples].tolist())
-    return numbers
-
-  def _explain(self, questions: set[int]) -> str:
-    """Says of a loss that is not finite where it arose and what to do."""
-    training = self.components.train_questions()
-    ids = [training[number].id for number in sorted(questions)]
-    return (
-      f"on questions {ids}. {self.checkpoints.last_finite()} Lower optimizer.rate or look at these "
-      "questions."
-    )
-
-  def _since_start(self, scalars: Any) -> float:
-    if "seconds_to_first_step" not in self.execution:
-      jax.block_until_ready(scalars)
-    return round(time.monotonic() - self.started, 2)
-
   def _evaluate(self, epoch: int) -> None:
-    """Evaluates on the split that selects after `epoch` epochs; saves the best, then the state.
-
-    In this order; all of it is written, or replayed.
-    """
+    """Evaluates on the split that selects; saves the best, then the state: all, or it is replayed."""
     self._check_finite()
     self.progress.phase("evaluating")
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
     evaluations = self.task.measure(variables, self.task.selection)
     diagnoses = self.diagnose(variables, self.task.selection)
+    if selector not in evaluations[0].metrics:
+      raise InputError(
+        f"no question of the split {self.task.selection} counts in {selector}, so that it cannot select "
+        "the best epoch: label some of its candidates 1, or hold training questions out (data.holdout)"
+      )
     for seed, evaluation, diagnosis in zip(self.seeds, evaluations, diagnoses, strict=True):
       metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
       scalars = {**evaluation.scalars, **diagnosis.scalars}
       self.log.write(seed, self.step, {"epoch": epoch, **metrics, **scalars})
-      values.append(evaluation.metrics[selector]["value"])
+      values.append(metrics[selector])
     improved = self.tracker.update(values, self.step, epoch)
     self.progress.evaluated(epoch, selector, values, improved)
     if any(improved):
@@ -426,9 +373,8 @@ class Trainer:
     diagnoses = self.diagnose(best, self.task.selection)
     outcomes = []
     for i, (seed, diagnosis) in enumerate(zip(self.seeds, diagnoses, strict=True)):
-      outcome = results.Outcome(
-        seed, tracker.best_step[i], tracker.best_epoch[i], tracker.best[i], steps[i]
-      )
+      reached = tracker.best_step[i], tracker.best_epoch[i], tracker.best[i]
+      outcome = results.Outcome(seed, *reached, steps[i])
       outcome.diagnostics = {**diagnosis.scalars, **diagnosis.summary}
       outcomes.append(outcome)
     for split in self.config.evaluation.splits:
@@ -438,33 +384,30 @@ class Trainer:
   def summary(self) -> dict:
     """Returns what the run was, and (under `execution`) how it went on this machine."""
     units, inputs = self.batcher.units, self.components.statistics(self.batcher)
-    trainable, frozen = self.state.trainable, self.state.frozen
-    pretrained = trainable.keys() | frozen.keys() <= self.components.pretrained.keys()
+    trainable, frozen = states.count(self.state.trainable), states.count(self.state.frozen)
+    drawn = (self.state.trainable | self.state.frozen).keys() - self.components.pretrained.keys()
     content = {
-      # Nothing was drawn by a seed: no step was taken, and every parameter is a pretrained one.
-      "deterministic": self.step == 0 and self.start is None and pretrained,
-      "parameters": {
-        "all": states.count(trainable) + states.count(frozen),
-        "trainable": states.count(trainable),
-      },
+      # No step was taken, and every parameter is a pretrained one.
+      "deterministic": self.step == 0 and self.start is None and not drawn,
+      "parameters": {"all": trainable + frozen, "trainable": trainable},
       "examples": len(self.batcher.examples),
       "sampler": self.config.batch.sampler,
       "units": len(units.lengths),
       "truncated_units": int(units.truncated_units),
       "tokens_lost": int(units.tokens_lost),
+      "padding": round(self.padding, 4),
     }
     if inputs:
       content["inputs"] = inputs
-    content["padding"] = round(self.padding, 4)
+    if self.start:
+      content["warm_start"] = self.start.record
     content["execution"] = {
-      **self.execution,
       "devices": jax.device_count(),
       "processes": processes.count(),
       "backend": jax.default_backend(),
       "device": jax.devices()[0].device_kind,
       "peak_memory_bytes": devices.peak_memory(),
       "compilations_of_step": self.step_function._cache_size(),
-      "compilations_of_prediction": self.predictor.compilations,
       "seconds": round(time.monotonic() - self.started, 1),
       # The share of the time since the first start that was spent in steps which count.
       "goodput": self.progress.goodput(),

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,58 +14,41 @@ from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import make_durable, refuse_others, write_whole
 
-SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
+NAME = "metrics.jsonl"
 TAKEN = "taken"  # beside a step's scalars: whether each seed has taken the step
 
 
 class MetricsLog:
   """Writes `metrics.jsonl` and TensorBoard's files; only the first process does.
 
-  Rows after a restored step are dropped, so that a resumed run leaves the same log as one that was
-  never interrupted. Rows are appended, so that a flush costs the same however long the log is.
-  Object stores cannot append: there the log goes on in `metrics-00001.jsonl` and so on, each begun
-  when the one before has `SEGMENT` bytes, and a flush writes the last of them whole.
+  A resumed run leaves the same log as one that was never interrupted. Rows are appended; object stores
+  cannot append, so that a flush writes all rows there.
   """
 
   def __init__(self, workdir: epath.PathLike, *, tensorboard: bool):
-    self.path = epath.Path(workdir) / "metrics.jsonl"
+    self.path = epath.Path(workdir) / NAME
     self.folder = epath.Path(workdir) / "tensorboard"
     self.tensorboard = tensorboard and processes.first()
     self.appends = "://" not in str(self.path)
     self.pending = ""  # rows that are not on disk
-    self.closed = 0  # segments before the open one
-    self.segment = ""  # what the open segment holds, where it cannot be appended to
     self.writers: dict[int, Any] = {}
-
-  def _segment(self, number: int) -> epath.Path:
-    return self.path.with_name(f"metrics-{number:05d}.jsonl") if number else self.path
 
   def roll_back(self, seeds: Sequence[int], step: int, *, evaluated: bool = True) -> None:
     """Drops the rows of these seeds after `step`, and a last row that a kill left incomplete.
 
     Args:
-      seeds: those that go on.
-      step: the last one that counts.
       evaluated: whether the evaluation at `step` counts, or will be made again.
 
-    Raises:
-      InputError: a line is no row.
-
     """
-
-    def counts(row: dict) -> bool:
-      last = step if evaluated or "epoch" not in row else step - 1
-      return row["seed"] not in seeds or row["step"] <= last
-
     if processes.first():
       self.flush()
-      number = 0
-      while self._segment(number).exists():
-        self.closed = number
-        self.segment = _filtered(self._segment(number), counts)
-        number += 1
-      if self.appends:
-        self.segment = ""
+      text = ""
+      for line, row in _rows(self.path):
+        last = step if evaluated or "epoch" not in row else step - 1
+        if row["seed"] not in seeds or row["step"] <= last:
+          text += line
+      if self.path.exists():
+        write_whole(self.path, text)
     if self.tensorboard:
       from tensorboardX import SummaryWriter
 
@@ -85,12 +68,10 @@ class MetricsLog:
     if self.pending and self.appends:
       _append(self.path, self.pending)
     elif self.pending:
-      if len(self.segment) >= SEGMENT:
-        self.closed, self.segment = self.closed + 1, ""
-      write_whole(self._segment(self.closed), self.segment + self.pending)
-      self.segment += self.pending
+      before = self.path.read_text() if self.path.exists() else ""
+      write_whole(self.path, before + self.pending)
     self.pending = ""
-    if durable and self.appends and processes.first() and self.path.exists():
+    if durable and processes.first() and self.path.exists():
       make_durable(self.path)
     for writer in self.writers.values():
       writer.flush()
@@ -105,15 +86,12 @@ class MetricsLog:
 class StepLog:
   """Collects the scalars of steps since the last row of the log; stops a run of non-finite loss.
 
-  A step's scalars are read after the next step has been dispatched, so that reading costs no time.
-  This also bounds how far a host runs ahead: step i is dispatched when step i - 2 has ended on all
-  devices. So no process is more than two steps ahead of another, and the point at which all agree
-  to end (see `preemption`) is at most that far away.
+  A step's scalars are read after the next step has been dispatched: reading costs no time, and step i is
+  dispatched when step i - 2 has ended on all devices. So no process is more than two steps ahead of another,
+  nor is the point at which all agree to end (see `preemption`).
 
   Args:
-    seeds: those that train together.
-    metrics_log: takes the rows.
-    explain: (questions of a step) → what else to say of a loss that is not finite.
+    last_finite: says where a run whose loss is not finite was whole.
     unwritten: `unwritten()` of the log before, where a run goes on.
 
   """
@@ -122,41 +100,38 @@ class StepLog:
     self,
     seeds: Sequence[int],
     metrics_log: MetricsLog,
-    explain: Callable[[set[int]], str],
+    last_finite: Callable[[], str],
     unwritten: Sequence[dict[str, Sequence[float]]] = (),
   ):
-    self.seeds, self.log, self.explain = seeds, metrics_log, explain
+    self.seeds, self.log, self.last_finite = seeds, metrics_log, last_finite
     self.pending: tuple | None = None
     self.values = []
     for row in unwritten:
       self.values.append({name: np.asarray(value, np.float32) for name, value in row.items()})
     self.began = time.monotonic()
 
-  def add(self, step: int, scalars: Any, questions: Sequence[set[int]], padding: Any) -> None:
-    """Adds a step's scalars `[seed]`; questions and share of padding are those of its batch, by seed.
-
-    A seed without questions does not take the step: it has stopped, or its epoch has fewer steps.
+  def add(self, step: int, scalars: Any, taken: Sequence[bool], padding: Sequence[float]) -> None:
+    """Adds a step's scalars `[seed]`, which seeds take it, and the share of padding in its batch.
 
     Raises:
       InputError: the loss of the step before is not finite.
 
     """
     self._read()
-    self.pending = (step, {**scalars, "padding": np.asarray(padding, np.float32)}, questions)
+    further = {"padding": np.asarray(padding, np.float32), TAKEN: np.asarray(taken)}
+    self.pending = (step, {**scalars, **further})
 
   def _read(self) -> None:
     if self.pending is None:
       return
-    step, scalars, questions = self.pending
+    step, scalars = self.pending
     values = {name: np.asarray(v) for name, v in scalars.items()}
-    values[TAKEN] = np.asarray([bool(of_seed) for of_seed in questions])
-    for i, seed in enumerate(self.seeds):
-      finite = np.isfinite(values["loss"][i]) and np.isfinite(values["gradient_norm"][i])
-      if questions[i] and not finite:
-        raise InputError(
-          f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
-          f"{values['gradient_norm'][i]}) {self.explain(questions[i])}"
-        )
+    finite = np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"])
+    for i in np.flatnonzero(values[TAKEN] & ~finite):
+      raise InputError(
+        f"step {step}, seed {self.seeds[i]}: the loss is {values['loss'][i]} (gradient norm "
+        f"{values['gradient_norm'][i]}): training has diverged. {self.last_finite()} Lower optimizer.rate"
+      )
     self.values.append(values)
     self.pending = None
 
@@ -168,22 +143,18 @@ class StepLog:
   def write(self, step: int) -> dict[str, float]:
     """Writes a row per seed, with means since the last row; returns the first that has a loss.
 
-    The mean of a scalar is over the steps that have it and that the seed has taken. A seed that has
-    taken none has `seconds_per_step` alone.
+    The mean is over the steps that the seed has taken.
     """
     self._read()
-    seconds = time.monotonic() - self.began
+    seconds = (time.monotonic() - self.began) / len(self.values)
     shown: dict[str, float] = {}
     for i, seed in enumerate(self.seeds):
-      # A run that goes on may log other names than the steps before it did: log.gradient_norms.
-      by_name: dict[str, list[np.ndarray]] = {}
-      for values in self.values:
-        if TAKEN not in values or values[TAKEN][i]:
-          for name, value in values.items():
-            if name != TAKEN:
-              by_name.setdefault(name, []).append(value[i])
-      row = {name: float(np.mean(values)) for name, values in by_name.items()}
-      row["seconds_per_step"] = seconds / len(self.values)
+      taken = [values for values in self.values if values[TAKEN][i]]
+      row = {}
+      for name in taken[-1] if taken else ():
+        if name != TAKEN:
+          row[name] = float(np.mean([values[name][i] for values in taken]))
+      row["seconds_per_step"] = seconds
       self.log.write(seed, step, row)
       if "loss" in row and not shown:
         shown = row
@@ -193,67 +164,38 @@ class StepLog:
 
 
 def step_seconds(workdir: epath.PathLike) -> float:
-  """Returns the seconds of all steps in a run's log; steps of seeds that train together count once.
-
-  Steps that a restart repeats count once, as the log is rolled back before it goes on.
-  """
-  seconds, last, seen = 0.0, {}, set()
-  for path in segments(workdir):
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-      row = _row(line, f"{path}:{number}")
-      if "seconds_per_step" in row:
-        steps = row["step"] - last.get(row["seed"], 0)
-        last[row["seed"]] = row["step"]
-        if (row["step"], row["seconds_per_step"]) not in seen:
-          seen.add((row["step"], row["seconds_per_step"]))
-          seconds += steps * row["seconds_per_step"]
-  return seconds
-
-
-def segments(workdir: epath.PathLike) -> list[epath.Path]:
-  """Returns the files of a run's log, in order: one, but in object stores."""
-  workdir = epath.Path(workdir)
-  first = workdir / "metrics.jsonl"
-  return [first, *sorted(workdir.glob("metrics-*.jsonl"))] if first.exists() else []
+  """Returns the seconds of all steps in a run's log; steps of seeds that train together count once."""
+  last, by_row = {}, {}
+  for _, row in _rows(epath.Path(workdir) / NAME):
+    if "seconds_per_step" in row:
+      steps = row["step"] - last.get(row["seed"], 0)
+      last[row["seed"]] = row["step"]
+      by_row.setdefault((row["step"], row["seconds_per_step"]), steps * row["seconds_per_step"])
+  return sum(by_row.values())
 
 
 def tag(name: str) -> str:
-  """Returns a value's name in TensorBoard, which groups by what stands before the slash.
-
-  `map[wikiqa-clean/dev]` is `dev/map_wikiqa-clean`; a name without a split is of training.
-  """
+  """Returns a value's name in TensorBoard: `map[wikiqa-clean/dev]` is `dev/map_wikiqa-clean`."""
   match = re.fullmatch(r"([^\[]+)\[(.+)/([^/\]]+)\]", name)
   return f"{match[3]}/{match[1]}_{match[2]}" if match else f"train/{name}"
 
 
-def _filtered(path: epath.Path, counts: Callable[[dict], bool]) -> str:
-  """Drops the rows of a file that do not count; returns the content.
-
-  A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
-  """
+def _rows(path: epath.Path) -> Iterator[tuple[str, dict]]:
+  """Yields the lines of a log with their rows, but a last one that a kill left without its line feed."""
   refuse_others(path)
-  data = path.read_bytes()
+  data = path.read_bytes() if path.exists() else b""
   lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-  counted = []
   for number, line in enumerate(lines, 1):
-    if counts(_row(line, f"{path}:{number}")):
-      counted.append(line)
-  left = b"".join(counted)
-  if left != data:
-    write_whole(path, left.decode())
-  return left.decode()
-
-
-def _row(line: bytes, where: str) -> dict:
-  try:
-    row = json.loads(line.decode())
-  except (ValueError, RecursionError) as error:
-    raise InputError(
-      f"{where}: not JSON ({error}); was it changed by hand? Delete the line"
-    ) from error
-  if not isinstance(row, dict) or not all(type(row.get(key)) is int for key in ("seed", "step")):
-    raise InputError(f"{where}: no row of the log; was it changed by hand? Delete the line")
-  return row
+    try:
+      row = json.loads(line.decode())
+      right = type(row["seed"]) is int and type(row["step"]) is int
+    except (ValueError, RecursionError, TypeError, KeyError):
+      right = False
+    if not right:
+      raise InputError(
+        f"{path}:{number}: no row of the log; was it changed by hand? Delete the line"
+      )
+    yield line.decode(), row
 
 
 def _append(path: epath.Path, text: str) -> None:

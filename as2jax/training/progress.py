@@ -14,7 +14,6 @@ from as2jax.training.metrics_log import step_seconds
 
 NAME = "status.json"
 TRAINING, STOPPED, FAILED, FINISHED = "training", "stopped", "failed", "finished"
-LONG = 600.0  # seconds from which on a run is told how long it will take
 
 
 class Progress:
@@ -35,7 +34,7 @@ class Progress:
     self.in_steps = 0.0  # seconds, of steps that count: none that a restart has made again
     self.groups = self.finished_groups = self.epochs = self.steps = self.epoch = self.done = 0
     self.written = self.printed = -float("inf")
-    self.told = self.compiled = False
+    self.compiled = False
     text = lambda field: progress.TextColumn(field, markup=False)
     self.bar = progress.Progress(
       text("{task.description}"),
@@ -43,7 +42,7 @@ class Progress:
       text("{task.percentage:.0f} %"),
       text("{task.fields[state]}"),
       console=Console(stderr=True, markup=False, emoji=False, highlight=False),
-      speed_estimate_period=LONG,
+      speed_estimate_period=600.0,
       disable=not (processes.first() and sys.stderr.isatty()),
       get_time=lambda: time.monotonic(),
     )
@@ -87,8 +86,7 @@ class Progress:
     self.status.pop("best", None)
     if processes.first():
       self.in_steps = step_seconds(self.workdir)
-    names = ", ".join(map(str, seeds))
-    self.say(f"{self.workdir}: seed{'s' if len(seeds) > 1 else ''} {names}")
+    self.say(f"{self.workdir}: seeds {', '.join(map(str, seeds))}")
 
   def begin_epoch(self, epoch: int, done: int, steps: int) -> None:
     """Begins an epoch (from 0) of `steps` steps, of which `done` are done."""
@@ -100,27 +98,26 @@ class Progress:
   def step(self, done: int, row: dict[str, float]) -> None:
     """Shows that `done` steps of the epoch are done; `row` holds means over the most recent ones."""
     self.in_steps += row["seconds_per_step"] * (done - self.done)
-    self.done, self.compiled = done, True
-    self.bar.update(self.task, completed=self._completed())
-    left = self.bar.tasks[0].time_remaining
+    self.compiled = True
+    left = self.stop(done)
     state = f"loss {row['loss']:.4g}  {row['seconds_per_step']:.2f} s/step"
     if left:
       state += f"  {duration(left)} left"
     where = f"training{self._where()}"
     self.bar.update(self.task, description=where, state=state, refresh=True)
-    self._write(**self._position(), seconds_left=left)
-    if left and left > LONG and not self.told:
-      self.told = True
-      self.say(f"this will take about {duration(left)}; early stopping may end it before")
     due = time.monotonic() - self.printed > self.seconds or done == self.steps
     if self.bar.disable and due:
       self.printed = time.monotonic()
       self.say(f"{where}  {done}/{self.steps}  {state}")
 
-  def stop(self, done: int) -> None:
-    """Records that the run stops after `done` steps of the epoch."""
+  def stop(self, done: int) -> float | None:
+    """Records that `done` steps of the epoch are done; returns the seconds that are left."""
     self.done = done
-    self._write(**self._position())
+    self.bar.update(self.task, completed=self._completed())
+    left = self.bar.tasks[0].time_remaining
+    total = self.groups * self.epochs * self.steps
+    self._write(step=self._completed(), steps=total, epoch=self.epoch, seconds_left=left)
+    return left
 
   def evaluated(
     self, epoch: int, name: str, values: Sequence[float], improved: Sequence[bool]
@@ -129,8 +126,8 @@ class Progress:
     mean = sum(values) / len(values)
     best = max(mean, self.status.get("best", mean))
     self._write(now=True, metric=name, value=mean, best=best)
-    shown = "  ".join(f"{v:.4f}{' (best)' if b else ''}" for v, b in zip(values, improved))
-    self.say(f"after {epoch} epoch{'' if epoch == 1 else 's'}  {name} {shown}")
+    shown = "  ".join(f"{v:.4f}{' (best)' * b}" for v, b in zip(values, improved))
+    self.say(f"after {epoch} epoch{'s' * (epoch != 1)}  {name} {shown}")
 
   def goodput(self) -> float:
     """Returns the share of the time since the first start that was spent in steps which count."""
@@ -139,14 +136,10 @@ class Progress:
   def _completed(self) -> int:
     return (self.finished_groups * self.epochs + self.epoch - 1) * self.steps + self.done
 
-  def _position(self) -> dict[str, Any]:
-    total = self.groups * self.epochs * self.steps
-    return {"step": self._completed(), "steps": total, "epoch": self.epoch}
-
   def _where(self) -> str:
     if not self.epoch:
       return ""
-    run = f", run {self.finished_groups + 1} of {self.groups}" if self.groups > 1 else ""
+    run = f", run {self.finished_groups + 1} of {self.groups}" * (self.groups > 1)
     return f"  epoch {self.epoch} of {self.epochs}{run}"
 
   def _write(self, *, now: bool = False, **values: Any) -> None:

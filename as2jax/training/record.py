@@ -1,14 +1,9 @@
 """One record of a run: `config.json` says what it is, `run.json` what it follows from.
 
-`run.json` holds digests of the questions that the run trains and is evaluated on (texts, labels and
-order, after text rules and filters), of a first-stage ranking of them, of the pretrained weights, the
-tokeniser and the fitted inputs; the encoder's fields; the source and versions of packages; what a warm
-start copied; and digests of the best checkpoints and of `results.json`. Digests are of content: paths
-and times do not count.
-
-Resuming compares all of it; every use of a run the weights, the tokeniser, the fitted inputs, the best
-checkpoint and the results. Changed data, weights or tokeniser are refused; changed code or versions are
-logged.
+`run.json` holds digests (of content: paths and times do not count) of the questions that the run trains
+and is evaluated on, of a first-stage ranking, of the pretrained weights, the tokeniser and the fitted
+inputs; the encoder's fields; the source and versions of packages; what a warm start copied; and digests
+of the best checkpoints and of `results.json`.
 """
 
 import hashlib
@@ -19,7 +14,6 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.config import base
 from as2jax.config.overrides import FREE_KEYS, differences, flatten
 from as2jax.data import holdout
 from as2jax.data.inputs import protocol as fitted
@@ -43,21 +37,8 @@ from as2jax.training import checkpoints, stored_split
 from as2jax.training.build import Components
 
 log = logging.getLogger(__name__)
-NAME, OLD_NAME = "run.json", "identity.json"  # versions before 0.2 wrote the second
+NAME = "run.json"
 TRAINING = "training"  # among the splits: the questions that are left to train on, or to fit
-OWN_DATA = (  # keys of the config by which `data` are a run's own
-  "data.name",
-  "data.train",
-  "data.dev",
-  "data.test",
-  "data.columns",
-  "data.drop",
-  "data.rules",
-  "data.mined",
-  "data.labelled_negatives",
-  "data.holdout",
-  "evaluation.task",
-)
 PARTS = {
   "data": "the questions of {!r}",
   "first_stage_ranking": "the first-stage ranking of {!r}",
@@ -69,10 +50,6 @@ PARTS = {
 }
 SHOWN = 12  # hexadecimal digits of a digest in a message
 SMALL = 8 << 20  # bytes of users' files that a finished run compares before it returns its results
-SEEDS = (
-  "Seeds can be added after those that are there (to a single one in a local folder only), and the last that "
-  "have not begun can be left out, down to two; not with seeds_parallel"
-)
 
 
 def begun(workdir: epath.PathLike) -> bool:
@@ -89,12 +66,10 @@ def begun(workdir: epath.PathLike) -> bool:
 def claim(workdir: epath.PathLike, config: Any) -> bool:
   """Writes the config into a new run's folder, or checks it against the run's config.
 
-  A folder counts as new until its run has saved something, so that it can be used again after a
-  mistake in the config was corrected.
+  A folder is new until its run has saved something.
 
   Returns:
-    Whether the folder's config is this one. It is not where seeds are added to those that train one by
-    one, or left out that have not begun: that changes nothing before `change_seeds` is called.
+    Whether the folder's config is this one; not where seeds are added: see `add_seeds`.
 
   Raises:
     InputError: the folder holds a run of another config; the message lists the differences.
@@ -106,50 +81,28 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
     write_whole(path, text + "\n")
     return True
   old, new = flatten(_read_config(path)), flatten(json.loads(text))
-  changed = differences(old, new)
-  seeds_alone = not differences(old, new, (*FREE_KEYS, "seeds"))
-  if changed and not (seeds_alone and _may_change_seeds(epath.Path(workdir), old, new)):
+  before = old["seeds"]
+  added = len(before) > 1 and not new["seeds_parallel"] and new["seeds"][: len(before)] == before
+  changed = differences(old, new, (*FREE_KEYS, "seeds") if added else FREE_KEYS)
+  if changed:
     raise InputError(
       f"{workdir} holds a run of another config:\n"
       + "\n".join(changed)
-      + f"\n{SEEDS}" * seeds_alone
-      + f"\nGive another --workdir, or repeat that run with --config=rerun:{path}"
+      + "\nOnly seeds can be added, after several that train one by one. Give another --workdir, or "
+      f"repeat that run with --config=rerun:{path}"
     )
-  return not changed
+  return before == new["seeds"]
 
 
-def _may_change_seeds(workdir: epath.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
-  """Returns whether seeds are added at the end, or left out there that have not begun."""
-  before, now = old["seeds"], new["seeds"]
-  both = min(len(before), len(now))
-  if new["seeds_parallel"] or before[:both] != now[:both]:
-    return False
-  if len(before) == 1:  # its files lie in no folder of the seed; object stores cannot rename
-    return "://" not in str(workdir)
-  folders = [workdir / "checkpoints" / f"seed-{seed}" for seed in before[both:]]
-  return len(now) > 1 and not any(folder.exists() for folder in folders)
-
-
-def change_seeds(workdir: epath.PathLike, config: Any) -> None:
-  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on.
-
-  What a single seed has left becomes that of one of several. Killed half-way, it begins again, as the
-  config is written last.
-  """
-  workdir = epath.Path(workdir)
-  path = workdir / "config.json"
+def add_seeds(workdir: epath.PathLike, config: Any) -> None:
+  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on."""
+  path = epath.Path(workdir) / "config.json"
   before = _read_config(path)["seeds"]
   if before == list(config.seeds):
     return
   log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
   for name in ("results.json", "report.html"):
-    (workdir / name).unlink(missing_ok=True)
-  if len(before) == 1:
-    for folder in (workdir / "checkpoints", workdir / "diagnostics", *(workdir / "eval").glob("*")):
-      of_seed = folder / f"seed-{before[0]}"
-      for left in [left for left in folder.glob("*") if left.name != of_seed.name]:
-        of_seed.mkdir(exist_ok=True)
-        left.rename(of_seed / left.name)
+    (epath.Path(workdir) / name).unlink(missing_ok=True)
   write_whole(path, config.to_json(indent=2) + "\n")
 
 
@@ -158,9 +111,7 @@ def _read_config(path: epath.Path) -> dict[str, Any]:
 
 
 def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]) -> None:
-  """Compares a config, and the users' files that it names, with the results of a finished run.
-
-  Files that are not on this machine, or too large to be read at once, are not compared.
+  """Compares a config, and small files of the user's that it names, with a finished run.
 
   Raises:
     InputError: a split is asked for that the results lack, or the data have changed.
@@ -177,25 +128,13 @@ def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]
       f"{', '.join(lacking)}; as2jax evaluate {workdir} --splits={','.join(lacking)} evaluates it on them"
     )
   section = config.data.copy_and_resolve_references()
-  if section.name not in (FILES, ASNQ_FILES):
-    return
-  size = 0
-  for split in SPLITS:
-    path = epath.Path(section[split]).expanduser()
-    if section[split]:
-      size += path.stat().length if path.exists() else SMALL + 1
-  if size > SMALL:
-    log.info("%s: its data were not compared with those it was trained on", workdir)
-    return
-  with section.unlocked():  # the fingerprints are of the files as they are
-    section.holdout, section.mined, section.rules, section.labelled_negatives = 0.0, (), (), True
-  changed = results.changed_split(content["data"], load_dataset(section))
-  if changed:
-    raise InputError(
-      f"{workdir} is finished, and its data have changed since: the questions of {changed!r} are others. "
-      f"Put the files back as they were, or give another --workdir; as2jax evaluate {workdir} "
-      "--data=FILE evaluates the run on other data"
-    )
+  if section.name in (FILES, ASNQ_FILES):
+    paths = [epath.Path(section[split]).expanduser() for split in SPLITS if section[split]]
+    if all(path.exists() for path in paths) and sum(p.stat().length for p in paths) <= SMALL:
+      with section.unlocked():  # the fingerprints are of the files as they are
+        section.holdout, section.mined, section.rules = 0.0, (), ()
+        section.labelled_negatives = True
+      results.require_unchanged(str(workdir), content, load_dataset(section))
 
 
 def settle(workdir: epath.PathLike, components: Components, warm_start: Any = None) -> dict:
@@ -204,8 +143,6 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
   All processes call it; the first one computes.
 
   Args:
-    workdir: the run's folder.
-    components: the parts of the run.
     warm_start: what was copied from another run (JSON data), None for nothing.
 
   Returns:
@@ -223,26 +160,19 @@ def _settle(workdir: epath.Path, components: Components, warm_start: Any) -> dic
   asked = (holdout.selection_split(config.data), *config.evaluation.splits)
   splits = (TRAINING, *(split for split in asked if split in components.data.splits))
   now = {**_of_use(components), **_of_data(components, splits), **_of_code(config)}
-  if now["architecture"]:
-    now["architecture"] = {**now["architecture"], **_rates(components.source.module)}
+  for name in ("hidden_dropout", "attention_dropout"):  # which only training reads
+    rate = getattr(components.source and components.source.module, name, None)
+    if rate is not None:
+      now["architecture"] = {**now["architecture"], name: repr(rate)}
+  known = {**now, "changed": []}
   if begun(workdir):
     was = read(workdir)
-    _refuse(
-      workdir,
-      was,
-      now,
-      "The run cannot go on with what it did not begin with: put it back, or start in another "
-      "--workdir",
-    )
+    advice = "put it back, or start in another --workdir"
+    _refuse(workdir, was, now, f"The run cannot go on with what it did not begin with: {advice}")
     known = _merged(was, now, _changes(workdir, was, now))
-  else:
-    known = {**now, "changed": []}
   for part in ("best", "results", "warm_start"):  # of the end, and of what began
     known.pop(part, None)
-  further: dict[str, Any] = {"best": {}}
-  if warm_start:
-    further["warm_start"] = warm_start
-  _write(workdir, known | further)
+  _write(workdir, {**known, "best": {}, **({"warm_start": warm_start} if warm_start else {})})
   return known
 
 
@@ -252,8 +182,9 @@ def check(workdir: epath.PathLike, components: Components) -> None:
   again = f"train again: --config=rerun:{workdir}/config.json --workdir=ANOTHER"
   _refuse(workdir, was, _of_use(components), f"Put it back as it was, or {again}")
   path = epath.Path(workdir) / "results.json"
-  if was.get("results") and path.exists() and was["results"] != _digest(path):
-    raise InputError(f"{path} is not what the run wrote: put it back, or {again}")
+  if was.get("results") and path.exists():
+    if was["results"] != hashlib.sha256(path.read_bytes()).hexdigest():
+      raise InputError(f"{path} is not what the run wrote: put it back, or {again}")
 
 
 def changes(workdir: epath.PathLike, config: Any) -> list[str]:
@@ -264,46 +195,16 @@ def changes(workdir: epath.PathLike, config: Any) -> list[str]:
 def check_data(
   workdir: epath.PathLike, components: Components, splits: Sequence[str]
 ) -> dict[str, Any]:
-  """Digests the data of `components` and compares them with the run's.
+  """Digests the data of `components` and compares them with the run's (InputError).
 
-  A split that the run has not used yet is recorded. Files may have been moved.
-
-  Raises:
-    InputError: one of the run's own splits has changed, or the config names other data.
-
+  A split that the run has not used yet is recorded.
   """
   now, was = _of_data(components, splits), read(workdir)
-  changed = _other_data(workdir, components.config)
-  if changed and any(was["data"].get(name) != digest for name, digest in now["data"].items()):
-    raise InputError(
-      f"{workdir}: {'; '.join(changed)}. These are other data than the run's, of which eval/ is: to "
-      "evaluate the run on others, beside its own, name them in evaluation.data (as2jax evaluate "
-      f"{workdir} --data=NAME:SPLIT or FILE)"
-    )
-  _refuse(
-    workdir,
-    was,
-    now,
-    "Put the files back as they were; --config.evaluation.data=FILE evaluates the run on other data",
-  )
+  advice = f"as2jax evaluate {workdir} --data=NAME:SPLIT or FILE evaluates the run on other data"
+  _refuse(workdir, was, now, f"Put the files back as they were; {advice}")
   if not now["data"].keys() <= was["data"].keys():
     _write(epath.Path(workdir), _merged(was, now, []))
   return {"own": True, **now}
-
-
-def _other_data(workdir: epath.PathLike, config: Any) -> list[str]:
-  """Returns what a config says otherwise of the data than the run's: `key: then, now`."""
-  then = flatten(json.loads((epath.Path(workdir) / "config.json").read_text()))
-  now = flatten(json.loads(config.to_json()))
-  default = flatten(
-    json.loads(base.get_config().to_json())
-  )  # of keys that are younger than the run
-  lines = []
-  for key in OWN_DATA:
-    before = then.get(key, default[key])
-    if before != now.get(key):
-      lines.append(f"{key}: {before!r} then, {now.get(key)!r} now")
-  return lines
 
 
 def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> None:
@@ -320,45 +221,33 @@ def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> No
 
 def finish(workdir: epath.PathLike, best: Mapping[epath.Path, int]) -> None:
   """Records the digests of `results.json` and of the best checkpoints: {group's folder: step}."""
-  if processes.first():
-    digests = {
-      epath.Path(folder).name: checkpoints.digest_of_best(folder, step)
-      for folder, step in best.items()
-    }
-    path = epath.Path(workdir) / "results.json"
-    _write(epath.Path(workdir), {**read(workdir), "best": digests, "results": _digest(path)})
+  if not processes.first():
+    return
+  digests = {}
+  for folder, step in best.items():
+    digests[epath.Path(folder).name] = checkpoints.digest_of_best(folder, step)
+  content = (epath.Path(workdir) / "results.json").read_bytes()
+  ended = {"best": digests, "results": hashlib.sha256(content).hexdigest()}
+  _write(epath.Path(workdir), {**read(workdir), **ended})
 
 
 def read(workdir: epath.PathLike) -> dict:
-  """Reads `run.json`.
-
-  Raises:
-    InputError: it is absent or damaged.
-
-  """
+  """Reads `run.json`; InputError where it is absent or damaged."""
   path = epath.Path(workdir) / NAME
-  if not path.exists() and (epath.Path(workdir) / OLD_NAME).exists():
-    path = epath.Path(workdir) / OLD_NAME
-  again = "put it back, or train again in another --workdir"
   refuse_others(path)
   try:
     return unseal(path.read_bytes().decode("ascii"))
-  except FileNotFoundError:
+  except (FileNotFoundError, ValueError) as error:
     if not begun(workdir):
       raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
     raise InputError(
-      f"{path} is missing, so that what the run began with is not known: {again}"
+      f"{path} is missing, was damaged or changed by hand ({error}): put it back, or train again in "
+      "another --workdir"
     ) from None
-  except ValueError as error:
-    raise InputError(f"{path} was damaged or changed by hand ({error}): {again}") from None
 
 
 def _write(workdir: epath.Path, content: dict) -> None:
   write_whole(workdir / NAME, seal(content))
-
-
-def _digest(path: epath.Path) -> str:
-  return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> dict[str, Any]:
@@ -371,16 +260,6 @@ def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> 
     "candidates": len(labels),
     "positive": labels.count(1),
   }
-
-
-def _rates(module: Any) -> dict[str, str]:
-  """Returns the rates of dropout, which an encoder's config may state; only training reads them."""
-  rates = {}
-  for name in ("hidden_dropout", "attention_dropout"):
-    rate = getattr(module, name, None)
-    if rate is not None:
-      rates[name] = repr(rate)
-  return rates
 
 
 def _of_use(components: Components) -> dict[str, Any]:
@@ -400,10 +279,11 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
     pool = pools.get(name)
-    digests[name] = _of_split(components, name, pool)
+    further = (*pool.passages, *pool.queries) if pool else ()
+    compute = lambda: of_questions(_questions(components, name), further)
+    digests[name] = stored_split.digest(components, compute) if name == TRAINING else compute()
     if pool and components.model.has_parameters and not components.model.encodes:
-      source = components.config.data.ranking
-      orders[name] = retrieve.digest(source, pool, name)
+      orders[name] = retrieve.digest(components.config.data.ranking, pool, name)
     if ranking is not None and ranking.ranking is not None:
       of_split = ranking.for_layout(_questions(components, name))
       orders[name] = digest_of_arrays({str(i): order for i, order in enumerate(of_split)})
@@ -411,15 +291,6 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   if teachers is not None and teachers.teachers and TRAINING in splits:
     found["teachers"] = {TRAINING: teachers.digest()}
   return found
-
-
-def _of_split(components: Components, name: str, pool: Any) -> dict[str, Any]:
-  """Digests a split's questions and its pool."""
-  further: Sequence[Any] = ()
-  if pool:
-    further = (*pool.passages, *pool.queries)
-  compute = lambda: of_questions(_questions(components, name), further)
-  return stored_split.digest(components, compute) if name == TRAINING else compute()
 
 
 def _questions(components: Components, name: str) -> Sequence[Question]:

@@ -17,9 +17,6 @@ from flax import struct, traverse_util
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
-from as2jax.data import holdout
-from as2jax.data.dataset import Dataset
-from as2jax.evaluation import metrics
 from as2jax.models.system import System
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -104,41 +101,36 @@ def create(
   """Creates a sharded state with one entry per seed.
 
   Args:
-    model: called as `model(batch, train=…)`.
     batch: arrays or `ShapeDtypeStruct`s of one micro-batch, `[shard, …]`.
     pretrained: host arrays by parameter path; they replace the random values, for every seed.
     lr_multipliers: see `optimizers.multipliers`; parameters with multiplier 0 are frozen.
 
   """
-  init = _initialiser(model, batch, lr_multipliers, optimizer)
-  seed_values = np.asarray(seeds, np.uint32)
-  shape_tree = jax.eval_shape(init, seed_values, dict(pretrained))
-  shardings = sharding.tree_shardings(shape_tree, mesh)
-  return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
+  own = {"lr_multipliers": lr_multipliers, "optimizer": optimizer}
+  target = shapes(model, batch, seeds=seeds, mesh=mesh, **own)
+  init = jax.jit(
+    _initialiser(model, batch, **own), out_shardings=jax.tree.map(lambda x: x.sharding, target)
+  )
+  return init(np.asarray(seeds, np.uint32), dict(pretrained))
 
 
 def shapes(
-  model: System,
-  batch: Any,
-  *,
-  seeds: Sequence[int],
-  lr_multipliers: Sequence[tuple[str, float]],
-  optimizer: optax.GradientTransformation,
-  mesh: Mesh,
+  model: System, batch: Any, *, seeds: Sequence[int], mesh: Mesh, **options: Any
 ) -> TrainState:
   """Returns the shapes and shardings of what `create` returns, without any device."""
-  init = _initialiser(model, batch, lr_multipliers, optimizer)
-  shape_tree = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
+  init = _initialiser(model, batch, **options)
+  tree = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
   return jax.tree.map(
     lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-    shape_tree,
-    sharding.tree_shardings(shape_tree, mesh),
+    tree,
+    sharding.tree_shardings(tree, mesh),
   )
 
 
 def _initialiser(
   model: System,
   batch: Any,
+  *,
   lr_multipliers: Sequence[tuple[str, float]],
   optimizer: optax.GradientTransformation,
 ):
@@ -161,17 +153,15 @@ def abstract(state: Any) -> Any:
 
 def not_finite(state: TrainState) -> list[str]:
   """Returns the paths of the arrays of a state that are not finite."""
-  leaves = jax.tree_util.tree_flatten_with_path(state)[0]
-  floats = {
-    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-    for path, leaf in leaves
-    if jnp.issubdtype(leaf.dtype, jnp.floating)
-  }
-  if not floats:
+  paths, arrays = [], []
+  for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+      paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
+      arrays.append(leaf)
+  if not arrays:
     return []
-  mesh = next(iter(floats.values())).sharding.mesh
-  finite = np.asarray(_all_finite(mesh)(list(floats.values())))
-  return [path for path, good in zip(floats, finite, strict=True) if not good]
+  finite = np.asarray(_all_finite(arrays[0].sharding.mesh)(arrays))
+  return [path for path, good in zip(paths, finite, strict=True) if not good]
 
 
 @functools.cache
@@ -187,57 +177,23 @@ def count(params: Mapping[str, Any]) -> int:
 
 
 def ranking_variables(state: TrainState) -> dict:
-  """Returns the collections that predict and compare steps take: `{"params": …, …}`, `[seed, …]`.
-
-  Its parameters are their average where the optimizer keeps one.
-  """
-  return {
-    "params": optimizers.merge(
-      optimizers.evaluated(state.opt_state, state.trainable), state.frozen
-    ),
-    **state.mutables,
-  }
+  """Returns the collections that predict and compare steps take: `{"params": …, …}`, `[seed, …]`."""
+  return {"params": state.params, **state.mutables}
 
 
 def variables(state: TrainState) -> dict:
-  """Returns what a checkpoint of the best evaluation holds, `[seed, …]`.
-
-  The parameters are those that were evaluated: see `ranking_variables`.
-  """
-  trainable = optimizers.evaluated(state.opt_state, state.trainable)
-  return {"trainable": trainable, "frozen": state.frozen, "mutables": state.mutables}
+  """Returns what a checkpoint of the best evaluation holds, `[seed, …]`."""
+  return {"trainable": state.trainable, "frozen": state.frozen, "mutables": state.mutables}
 
 
 def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
   """Selects by seed from two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
 
   def choice(seeds, new, old):
-    return jax.tree.map(
-      lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
-    )
+    of_seed = lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+    return jax.tree.map(of_seed, new, old)
 
   return jax.jit(choice, out_shardings=jax.tree.map(lambda x: x.sharding, new))(seeds, new, old)
-
-
-def check_selection(config: Any, dataset: Dataset) -> None:
-  """Raises InputError where no question of the split that selects counts in the metric that selects.
-
-  Of a pool, `evaluation.tasks.Retrieve` says so.
-  """
-  if config.evaluation.task != "rerank":
-    return
-  split = holdout.selection_split(config.data)
-  labels = [np.asarray([c.label for c in q.candidates]) for q in dataset.splits[split]]
-  if metrics.filter_mask(dataset.clean, labels).any():
-    return
-  both = " and one with label 0" * (dataset.clean == "both")
-  advice = "label some, or hold training questions out in its place (data.holdout=0.1)"
-  if split == holdout.NAME:
-    advice = "raise data.holdout"
-  raise InputError(
-    f"{dataset.name}: none of the {len(labels)} questions of the split {split} has a candidate with "
-    f"label 1{both}, so that it cannot select the best epoch; {advice}"
-  )
 
 
 @dataclasses.dataclass
@@ -273,7 +229,7 @@ class Tracker:
     """Records one evaluation; returns which active seeds improved (a tie is no improvement).
 
     Raises:
-      InputError: the value of an active seed is not finite, so that it cannot be compared.
+      InputError: the value of an active seed is not finite.
 
     """
     improved = []

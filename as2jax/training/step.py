@@ -1,7 +1,7 @@
 """The train step: forward pass, loss, gradient and update, jitted with shardings."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from as2jax.training.state import TrainState
 
 
 def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
-  """Numerator and denominator of each term over all shards of a micro-batch, in float32.
+  """Returns numerator and denominator of each term over all shards of a micro-batch, in float32.
 
   A `sum` has denominator 0, which `_divide` takes as 1, so that denominators can simply be added.
   """
@@ -31,10 +31,8 @@ def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
     weights = jnp.broadcast_to(term.weights, term.values.shape).astype(jnp.float32)
     # `where`, because a masked value may be anything, and 0·nan is nan.
     values = jnp.where(weights != 0, term.values.astype(jnp.float32), 0.0)
-    sums[name] = (
-      jnp.sum(values * weights),
-      jnp.sum(weights) if term.reduction == "mean" else jnp.zeros(()),
-    )
+    denominator = jnp.sum(weights) if term.reduction == "mean" else jnp.zeros(())
+    sums[name] = jnp.sum(values * weights), denominator
   return sums
 
 
@@ -42,62 +40,18 @@ def _divide(numerator, denominator):
   return numerator / jnp.where(denominator == 0, 1.0, denominator)
 
 
-def _terms(
-  model: nn.Module,
-  loss: Loss,
-  params: Any,
-  micro: Any,
-  mutables: Any,
-  key: jax.Array,
-  progress: Any,
-) -> tuple[dict[str, Term], Any]:
-  """The terms of a micro-batch `[shard, …]`, and the model's other collections after it."""
-  output, new = model.apply(
-    {"params": params, **mutables}, micro, train=True, mutable=list(mutables), rngs={"dropout": key}
-  )
-  return loss(output, micro, progress), new
-
-
-def term_norms(
-  model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
-) -> dict[str, jax.Array]:
-  """The norm of the gradient of each term that the loss counts, its scale included, by its name.
-
-  Args:
-    batch: of one micro-batch, `[1, shard, …]`.
-
-  Returns:
-    `gradient_norm_<term>`; a step that logs them has one more backward pass a term.
-
-  """
-  micro = jax.tree.map(lambda x: x[0], batch)
-  scales: dict[str, float] = {}
-
-  def values(trainable):
-    params = optimizers.merge(trainable, state.frozen)
-    terms, _ = _terms(
-      model, loss, params, micro, state.mutables, jax.random.fold_in(key, 0), progress
-    )
-    scales.update({name: term.scale for name, term in terms.items() if term.scale})
-    return {
-      name: scales[name] * _divide(n, jax.lax.stop_gradient(d))
-      for name, (n, d) in _sums(terms).items()
-      if name in scales
-    }
-
-  by_term, pull = jax.vjp(values, state.trainable)
-  only = lambda name: {other: jnp.float32(other == name) for other in by_term}
-  return {f"gradient_norm_{name}": norm(pull(only(name))[0]) for name in by_term}
+def _weighted(values: dict[str, jax.Array], scales: dict[str, float]) -> Any:
+  """Adds up the terms that the loss counts."""
+  return sum(scales[name] * value for name, value in values.items() if scales[name])
 
 
 def gradient_sums(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
 ):
-  """Loss terms and their gradient over the micro-batches `[accumulate, shard, …]` of a step.
+  """Computes loss terms and their gradient over the micro-batches `[accumulate, shard, …]` of a step.
 
   The result is that of one large batch (running statistics aside, which each micro-batch updates
-  in turn): denominators are added over all micro-batches before anything is divided. A loss over the
-  whole batch, whose values depend on the other micro-batches, goes by `_of_whole_batch`.
+  in turn): denominators are added over all micro-batches before anything is divided.
 
   Returns:
     (value of each term, scale of each term, gradient by path, mutables)
@@ -105,20 +59,21 @@ def gradient_sums(
   """
   scales: dict[str, float] = {}
 
-  def sums(trainable, micro, mutables, i):
-    params = optimizers.merge(trainable, state.frozen)
-    terms, new = _terms(model, loss, params, micro, mutables, jax.random.fold_in(key, i), progress)
+  def sums(trainable, micro, mutables, number):
+    variables = {"params": optimizers.merge(trainable, state.frozen), **mutables}
+    rngs = {"dropout": jax.random.fold_in(key, number)}
+    output, new = model.apply(variables, micro, train=True, mutable=list(mutables), rngs=rngs)
+    terms = loss(output, micro, progress)
     scales.update({name: term.scale for name, term in terms.items()})
     return _sums(terms), new
 
-  def scaled(trainable, micro, mutables, i, denominators):
-    parts, new = sums(trainable, micro, mutables, i)
-    if denominators is None:
-      denominators = {name: d for name, (_, d) in parts.items()}
-    values = {
-      name: _divide(n, jax.lax.stop_gradient(denominators[name])) for name, (n, _) in parts.items()
-    }
-    return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, new)
+  def scaled(trainable, micro, mutables, number, denominators):
+    parts, new = sums(trainable, micro, mutables, number)
+    values = {}
+    for name, (numerator, own) in parts.items():
+      denominator = own if denominators is None else denominators[name]
+      values[name] = _divide(numerator, jax.lax.stop_gradient(denominator))
+    return _weighted(values, scales), (values, new)
 
   gradient_of = jax.grad(scaled, has_aux=True)
   steps = jax.tree.leaves(batch)[0].shape[0]
@@ -130,7 +85,7 @@ def gradient_sums(
   def denominators_of(item):
     # XLA drops the forward pass here wherever the weights depend on the batch alone.
     parts, _ = sums(state.trainable, item[1], state.mutables, item[0])
-    return {name: d for name, (_, d) in parts.items()}
+    return {name: denominator for name, (_, denominator) in parts.items()}
 
   items = (jnp.arange(steps), batch)
   denominators = jax.tree.map(lambda d: d.sum(0), jax.lax.map(denominators_of, items))
@@ -149,33 +104,57 @@ def gradient_sums(
   return jax.tree.map(lambda v: v.sum(0), values), scales, gradient, mutables
 
 
-def _of_whole_batch(
+def cached_gradient(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
-) -> tuple[Any, Any, Any, Any]:
-  """As `gradient_sums`, of a loss over all micro-batches together, by cached gradients."""
+):
+  """Differentiates a loss over a whole batch that is encoded in parts (GradCache, Gao et al. 2021).
+
+  The first pass encodes the micro-batches and keeps the vectors alone, then the loss gives the gradient
+  with respect to these, and the second pass encodes each micro-batch again, with the same dropout, and
+  pulls its vectors' gradient back to the parameters. Arguments and result are those of `gradient_sums`.
+  """
   if jax.tree.leaves(state.mutables):
     raise ValueError("cached gradients encode twice, which would update running statistics twice")
+  scales: dict[str, float] = {}
+  variables = lambda trainable: {"params": optimizers.merge(trainable, state.frozen)}
 
-  def encode(trainable, micro, i):
+  def encode(trainable, micro, number):
+    rngs = {"dropout": jax.random.fold_in(key, number)}
     embeddings: Any = model.apply(
-      {"params": optimizers.merge(trainable, state.frozen)},
-      micro,
-      train=True,
-      method="encode",
-      rngs={"dropout": jax.random.fold_in(key, i)},
+      variables(trainable), micro, train=True, method="encode", rngs=rngs
     )
     return embeddings.units
 
-  def value(trainable, vectors, whole):
-    params = {"params": optimizers.merge(trainable, state.frozen)}
-    output = model.apply(params, vectors, whole, train=True, method="output_of")
+  def value(trainable, vectors):
+    whole = _merged(batch)
+    output = model.apply(
+      variables(trainable), _merged(vectors), whole, train=True, method="output_of"
+    )
     terms = loss(output, whole, progress)
+    scales.update({name: term.scale for name, term in terms.items()})
     values = {name: _divide(*parts) for name, parts in _sums(terms).items()}
-    scales = {name: term.scale for name, term in terms.items()}
-    return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, scales)
+    return _weighted(values, scales), values
 
-  gradient, (values, scales) = cached_gradient(encode, value, state.trainable, batch)
+  items = (jnp.arange(jax.tree.leaves(batch)[0].shape[0]), batch)
+  vectors = jax.lax.map(lambda item: encode(state.trainable, item[1], item[0]), items)
+  gradients = jax.grad(value, argnums=(0, 1), has_aux=True)(state.trainable, vectors)
+  (direct, cached), values = gradients
+
+  def pull(total, item):
+    number, micro, of_vectors = item
+    _, back = jax.vjp(lambda params: encode(params, micro, number), state.trainable)
+    return jax.tree.map(jnp.add, total, back(of_vectors)[0]), None
+
+  gradient, _ = jax.lax.scan(pull, direct, (*items, cached))
   return values, scales, gradient, state.mutables
+
+
+def _merged(batch: Any) -> Any:
+  """Views micro-batches `[accumulate, shard, …]` as one of accumulate · shard shards, `[shard, …]`.
+
+  Micro-batches of one shard stand together, so that no array moves between devices.
+  """
+  return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), batch)
 
 
 def check_accumulation(config: Any, model: Any, loss: Any) -> None:
@@ -189,60 +168,8 @@ def check_accumulation(config: Any, model: Any, loss: Any) -> None:
     )
 
 
-def _merged(batch: Any) -> Any:
-  """Views micro-batches `[accumulate, shard, …]` as one of accumulate · shard shards, `[shard, …]`.
-
-  Micro-batches of one shard stand together, so that no array moves between devices.
-  """
-  return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), batch)
-
-
-def cached_gradient(
-  encode: Callable[[Mapping[str, jax.Array], Any, jax.Array], jax.Array],
-  value: Callable[[Mapping[str, jax.Array], jax.Array, Any], tuple[jax.Array, Any]],
-  trainable: Mapping[str, jax.Array],
-  batch: Any,
-) -> tuple[Mapping[str, jax.Array], Any]:
-  """Differentiates a loss over a whole batch that is encoded in parts (GradCache, Gao et al. 2021).
-
-  The first pass encodes the micro-batches and keeps the vectors alone, then the loss gives the gradient
-  with respect to these, and the second pass encodes each micro-batch again, with the same dropout, and
-  pulls its vectors' gradient back to the parameters. The result is the gradient of one large batch.
-
-  Args:
-    encode: (parameters, micro-batch, its number) → the vectors of its units `[shard, unit, d]`; equal
-      for equal arguments, dropout included.
-    value: (parameters, vectors, merged batch) → the loss, and further results.
-    trainable: parameters by path.
-    batch: `[accumulate, shard, …]`.
-
-  """
-  items = (jnp.arange(jax.tree.leaves(batch)[0].shape[0]), batch)
-  vectors = jax.lax.map(lambda item: encode(trainable, item[1], item[0]), items)
-
-  def loss_of(trainable, vectors):
-    return value(trainable, _merged(vectors), _merged(batch))
-
-  (direct, cached), further = jax.grad(loss_of, argnums=(0, 1), has_aux=True)(trainable, vectors)
-
-  def pull(total, item):
-    number, micro, of_vectors = item
-    _, back = jax.vjp(lambda params: encode(params, micro, number), trainable)
-    return jax.tree.map(jnp.add, total, back(of_vectors)[0]), None
-
-  total, _ = jax.lax.scan(pull, direct, (*items, cached))
-  return total, further
-
-
 def differentiate(
-  model: nn.Module,
-  loss: Loss,
-  state: TrainState,
-  batch: Any,
-  seed: jax.Array,
-  progress: jax.Array,
-  *,
-  norms: bool = False,
+  model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array, progress: jax.Array
 ):
   """Computes the gradient of one seed's step, penalties included.
 
@@ -250,16 +177,14 @@ def differentiate(
     state: the state without the seed axis.
     batch: `[accumulate, shard, …]`.
     progress: examples seen / examples of an epoch, before this step.
-    norms: whether the scalars have those of `term_norms`, too.
 
   Returns:
     The gradient by path, the new mutables, and scalars: `loss`, each term, each penalty.
 
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
-  more = term_norms(model, loss, state, batch, key, progress) if norms else {}
   cached = loss.whole_batch and jax.tree.leaves(batch)[0].shape[0] > 1
-  sums = _of_whole_batch if cached else gradient_sums
+  sums = cached_gradient if cached else gradient_sums
   values, scales, gradient, mutables = sums(model, loss, state, batch, key, progress)
 
   def penalty(trainable):
@@ -269,7 +194,7 @@ def differentiate(
   extra, penalties = jax.grad(penalty, has_aux=True)(state.trainable)
   gradient = jax.tree.map(jnp.add, gradient, extra)
   total = sum(scales[name] * v for name, v in values.items()) + sum(penalties.values())
-  return gradient, mutables, {"loss": total, **values, **penalties, **more}
+  return gradient, mutables, {"loss": total, **values, **penalties}
 
 
 def update(
@@ -284,7 +209,6 @@ def update(
   direction, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
   learning_rate = rate(progress)
   trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, direction)
-  opt_state = optimizers.followed(opt_state, trainable)
   new = dataclasses.replace(
     state, step=state.step + 1, trainable=trainable, opt_state=opt_state, mutables=mutables
   )
@@ -300,15 +224,13 @@ def make_train_step(
   mesh: Mesh,
   state: TrainState,
   seeds: int,
-  norms: bool = False,
 ):
   """Makes the jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
 
   `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`. A seed that is not active, because
-  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated. With
-  `norms` the scalars have the gradient's norm of each term (`term_norms`).
+  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated.
   """
-  compute = over_seeds(lambda *args: differentiate(model, loss, *args, norms=norms), seeds)
+  compute = over_seeds(lambda *args: differentiate(model, loss, *args), seeds)
   # `vmap` over the seed axis even where its length is one: with arrays of the state's own shape XLA
   # updates in place, whereas after a reshape it copies the state first (a sixth of a step on CPU).
   move = jax.vmap(lambda *args: update(optimizer, rate, *args))

@@ -2,8 +2,7 @@
 
 Twenty million candidates as Python objects take gigabytes and minutes. What a run needs of them is in
 arrays: the tokenised units (`token_table`, in a cache of their own), the examples, and the digest that
-the run's identity records. Both are kept in the cache under a hash of all that they depend on: the
-data's fingerprint, `config.data`, mined negatives, layout, template, tokeniser, and the source of `as2jax.data`.
+the run's identity records. Both are kept in the cache under a hash of all that they depend on.
 """
 
 import dataclasses
@@ -23,26 +22,28 @@ from as2jax.runtime.version import source_digest
 
 # `parts` below are the `Components` of a run.
 ELSEWHERE = ("root", "cache", "download", "dev", "test", "columns", "drop")  # of `config.data`
-ARRAYS = tuple(field.name for field in dataclasses.fields(ExampleTable))
 
 
 def folder(parts: Any) -> pathlib.Path | None:
-  """Where the training split of a run is kept; None where it is not.
+  """Returns where the training split of a run is kept; None where it is not.
 
   It is not for user's own files, which are read anyway, for pools, and where an input of the model
   reads the questions themselves.
   """
-  config, dataset = parts.config, parts.dataset
+  config, dataset, source = parts.config, parts.dataset, parts.source
   prepared = dataset is not None and config.data.name in SPECS and "train" in dataset.fingerprints
-  if not prepared or parts.inputs or hasattr(dataset, "pools") or not parts.model.has_parameters:
+  root = cache_folder(config.data.cache)
+  if not prepared or parts.inputs or hasattr(dataset, "pools") or "://" in str(root):
     return None
-  if parts.source is None or parts.source.tokenizer is None or parts.source.open_vocabulary:
+  if source is None or source.tokenizer is None or source.open_vocabulary:
     return None
   import tokenizers
 
   data = json.loads(config.data.to_json())
+  for name in ELSEWHERE:
+    del data[name]
   key = {
-    "data": {name: value for name, value in data.items() if name not in ELSEWHERE},
+    "data": data,
     "fingerprint": dataset.fingerprints["train"],
     "mined": [checksum_of(mined.file(folder)) for folder in config.data.mined],
     "task": config.evaluation.task,
@@ -51,24 +52,22 @@ def folder(parts: Any) -> pathlib.Path | None:
     "tile": config.batch.triplet_tile,
     "unlabelled": parts.loss is not None and parts.loss.reads_unlabelled,
     "prompts": dataclasses.astuple(parts.prompts),
-    "tokenizer": [parts.source.tokenizer.fingerprint, tokenizers.__version__],
+    "tokenizer": [source.tokenizer.fingerprint, tokenizers.__version__],
     "source": source_digest(folders=("data",)),
   }
-  root = cache_folder(config.data.cache)
-  return None if "://" in str(root) else cache.place(root, "splits", key)
+  return cache.place(root, "splits", key)
 
 
 def read(parts: Any) -> tuple[UnitTable, ExampleTable] | None:
   """Returns the units and examples of the training split, memory-mapped; None where none are kept."""
   place = folder(parts)
   stored = cache.read(place) if place else None
-  if stored is None:
+  if place is None or stored is None:
     return None
   # A relative path, so that a cache may be copied to another place.
   units = table_of(cache.read(pathlib.Path(os.path.normpath(place / stored.fields["units"]))))
-  if units is None:
-    return None
-  return units, ExampleTable(**stored.arrays)  # `candidates` may be absent
+  # `candidates` may be absent.
+  return None if units is None else (units, ExampleTable(**stored.arrays))
 
 
 def keep(parts: Any, units: UnitTable, examples: ExampleTable) -> None:
@@ -78,11 +77,11 @@ def keep(parts: Any, units: UnitTable, examples: ExampleTable) -> None:
     return
 
   def build(writer: cache.Writer) -> dict[str, Any]:
-    for name in ARRAYS:
-      values = getattr(examples, name)
+    for field in dataclasses.fields(ExampleTable):
+      values = getattr(examples, field.name)
       if values is not None:
-        writer.create(name, values.shape, values.dtype)
-        writer.write(name, values)
+        writer.create(field.name, values.shape, values.dtype)
+        writer.write(field.name, values)
     return {"units": os.path.relpath(units.folder, place)}
 
   cache.cached(place, build)

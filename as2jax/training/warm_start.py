@@ -1,23 +1,17 @@
 """Warm start: a run that begins with the best parameters of another one (TANDA's two stages).
 
-With `warm_start.scope` = `all`, all parameters and running statistics are copied, and they must
-agree with those of the model. With `encoder`, only those of the encoder are copied, and the others
-(a pooler under the head, role embeddings) are initialised as in a fresh run. With `matching`, those
-others that this model has are copied, too: under the same path or the one that it declares
-(`System.warm_start_paths`), and of the same shape. An encoder's own vocabulary is copied with its
-parameters; what else was fitted to the first run's training data (how rare words are) is copied with
-`all` only. Optimizer, schedule, epochs and early stopping start anew.
-
-The source and the digest of the parameters are recorded in `run.json` when the run begins, and in
-`results.json`; resuming is refused where the first run has changed since.
+`warm_start.scope` = `all` copies all parameters and running statistics, and what was fitted to the first
+run's data; `encoder` the encoder's with its vocabulary; `matching` also those others that this model has,
+of the same shape, under the same path or the one in `System.warm_start_paths`. Optimizer, schedule, epochs
+and early stopping start anew. Resuming is refused where the first run has changed since.
 """
 
 import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -32,43 +26,28 @@ from as2jax.models.system import System
 from as2jax.runtime import processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import digest_of_arrays, read_object, write_whole
-from as2jax.training import optimizers, record
+from as2jax.training import record
 from as2jax.training.checkpoints import group_folder, read_best
 from as2jax.training.state import TrainState
 
-OLD_NAME = "warm_start.json"  # in the folder of a run of a version before 0.2
-SCOPES = ("all", "encoder", "matching")
 ENCODER = "encoder/"  # before the paths of an encoder's parameters
 # Keys of the section `encoder` that may differ: they say how the encoder is computed or where it is
 # read from. `WarmStart.check_encoder` compares what it is.
-FREE = (
-  "name",
-  "pretrained",
-  "weights",
-  "dtype",
-  "precision",
-  "hidden_dropout",
-  "attention_dropout",
-  "attention",
-  "unroll",
-  "remat",
-)
+FREE = """encoder.name encoder.pretrained encoder.weights encoder.dtype encoder.precision
+  encoder.hidden_dropout encoder.attention_dropout encoder.attention encoder.unroll
+  encoder.remat""".split()
 SHOWN = 5  # the most differences that a message lists
 
 Arrays = dict[str, np.ndarray]
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
   """Names the checkpoint that one seed starts from: the best one of a seed of the first run.
 
   Attributes:
-    folder: the folder that holds `best/`.
-    step: the step of the checkpoint.
-    index: the position of the seed in the checkpoint's arrays.
-    seed: the seed of the first run.
-    value: the first run's selection metric at this checkpoint.
+    folder, step: of the checkpoint in `best/`; index: of the seed in its arrays.
+    seed, value: of the first run, and its selection metric there.
 
   """
 
@@ -121,17 +100,15 @@ class WarmStart:
     origin = self.origins[seed]
     record.check_best(self.run, origin.folder, origin.step)
     variables = read_best(origin.folder, origin.step)
-    params = {**variables["trainable"], **variables["frozen"]}
-    mutables = traverse_util.flatten_dict(variables["mutables"], sep="/")
-    of_seed = lambda tree: jax.tree.map(lambda value: value[origin.index], tree)
-    return of_seed(self._in_scope(params)), of_seed(self._in_scope(mutables, statistics=True))
+    params = self._in_scope({**variables["trainable"], **variables["frozen"]})
+    mutables = self._in_scope(traverse_util.flatten_dict(variables["mutables"], sep="/"))
+    of_seed = lambda tree: {path: value[origin.index] for path, value in tree.items()}
+    return of_seed(params), of_seed(mutables)
 
-  def _in_scope(self, tree: Mapping[str, Any], *, statistics: bool = False) -> dict[str, Any]:
-    """Leaves what is copied of a tree of parameters, or of (collections of) running statistics."""
-    if self.scope != "encoder":
-      return dict(tree)
-    below = lambda path: path.partition("/")[2] if statistics else path
-    return {path: value for path, value in tree.items() if below(path).startswith(ENCODER)}
+  def _in_scope(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves what is copied; no encoder has running statistics."""
+    scope = ENCODER if self.scope == "encoder" else ""
+    return {path: value for path, value in tree.items() if path.startswith(scope)}
 
   @functools.cached_property
   def record(self) -> dict:
@@ -142,15 +119,8 @@ class WarmStart:
       if origin not in digests:
         params, statistics = self.arrays(seed)
         digests[origin] = digest_of_arrays({**params, **statistics})
-      seeds.append(
-        {
-          "seed": seed,
-          "from_seed": origin.seed,
-          "step": origin.step,
-          "value": origin.value,
-          "sha256": digests[origin],
-        }
-      )
+      known = {"from_seed": origin.seed, "step": origin.step, "value": origin.value}
+      seeds.append({"seed": seed, **known, "sha256": digests[origin]})
     content = {
       "run": str(self.run),
       "scope": self.scope,
@@ -165,47 +135,43 @@ class WarmStart:
 
   def check_encoder_config(self, config: Any) -> None:
     """Raises InputError where the sections `encoder` describe other encoders."""
-    sections = []
-    for section in (self.config["encoder"], json.loads(config.to_json())["encoder"]):
-      values = flatten(section).items()
-      sections.append({f"encoder.{key}": value for key, value in values if key not in FREE})
-    changed = differences(*sections, free=())
-    if changed:
-      raise InputError(
-        f"warm_start.run = {self.run} has another encoder:\n"
-        + "\n".join(changed)
-        + "\nDescribe the encoder as that run does"
-      )
+    now = json.loads(config.to_json())["encoder"]
+    sections = [flatten(section, "encoder.") for section in (self.config["encoder"], now)]
+    changed = differences(*sections, free=FREE)
+    self._refuse("has another encoder", changed, "Describe the encoder as that run does")
 
   def check_encoder(self, weights: Mapping[str, Any]) -> None:
-    """Raises InputError where the encoder or its tokeniser is not the first run's.
-
-    Args:
-      weights: `Components.provenance`.
-
-    """
+    """Raises InputError where `weights` (of `Components.provenance`) are of another encoder."""
     first = {**self.content["weights"], "tokenizer": record.read(self.run)["tokenizer"]}
-    keys = ("family", "architecture", "tokenizer")
-    lacking = [key for key in keys if key not in first]
-    if lacking:
-      raise InputError(
-        f"{self.run}/results.json does not say the encoder's {lacking[0]}: it is of an older version; "
-        "train that run again"
-      )
     then, now = {}, {}
-    for key in keys:
+    for key in ("family", "architecture", "tokenizer"):
       then[key], now[key] = first[key], weights[key]
     changed = differences(flatten(then), flatten(now), free=())
-    if changed:
-      raise InputError(
-        f"the encoder of warm_start.run = {self.run} ({first['pretrained']}) is not "
-        f"that of this config ({weights['pretrained']}):\n"
-        + "\n".join(changed)
-        + "\nName the same published encoder in encoder.pretrained"
-      )
+    problem = (
+      f"({first['pretrained']}) has not the encoder of this config ({weights['pretrained']})"
+    )
+    self._refuse(problem, changed, "Name the same published encoder in encoder.pretrained")
+
+  def check_unchanged(self, before: Mapping[str, Any]) -> None:
+    """Raises InputError where resumed seeds did not start from the same parameters."""
+    shown = lambda e: f"seed {e['from_seed']}, step {e['step']}, {e['sha256'][:12]}"
+    changed = []
+    for old, now in zip(before["seeds"], self.record["seeds"]):
+      if old != now:
+        changed.append(f"  seed {now['seed']}: {shown(old)} then, {shown(now)} now")
+    advice = "Put it back as it was, or start in another --workdir"
+    self._refuse("has changed since this run began from it", changed, advice)
+
+  def _refuse(self, problem: str, lines: list[str], advice: str) -> None:
+    """Raises InputError with the lines, if there are some."""
+    if len(lines) > SHOWN:
+      lines = [*lines[:SHOWN], f"  … and {len(lines) - SHOWN} more"]
+    if lines:
+      listed = "\n".join(lines)
+      raise InputError(f"warm_start.run = {self.run} {problem}:\n{listed}\n{advice}")
 
   def copy_fitted(self, workdir: epath.Path) -> None:
-    """Copies the vocabulary and fitted inputs of the first run: see the module's docstring."""
+    """Copies the vocabulary and fitted inputs of the first run."""
     from as2jax.encoders import static
 
     source = self.run / ENCODER_FOLDER
@@ -215,20 +181,6 @@ class WarmStart:
     if self.scope == "all" and counted.exists():
       for path in counted.iterdir():
         write_whole(workdir / fitted.FOLDER / path.name, path.read_text())
-
-  def check_unchanged(self, before: Mapping[str, Any]) -> None:
-    """Raises InputError where resumed seeds did not start from the same parameters."""
-    shown = lambda e: f"seed {e['from_seed']}, step {e['step']}, {e['sha256'][:12]}"
-    changed = []
-    for old, now in zip(before["seeds"], self.record["seeds"]):
-      if old != now:
-        changed.append(f"  seed {now['seed']}: {shown(old)} then, {shown(now)} now")
-    if changed:
-      raise InputError(
-        f"warm_start.run = {self.run} has changed since this run began from it:\n"
-        + "\n".join(changed)
-        + "\nPut it back as it was, or start in another --workdir"
-      )
 
   def place(self, state: TrainState, seeds: Sequence[int], model: System) -> TrainState:
     """Puts the first run's values into a fresh state `[seed, …]` of `model`.
@@ -244,13 +196,13 @@ class WarmStart:
       every = taken[0][0]
       taken = [(_matching(a, params, model), _matching(b, mutables, model)) for a, b in taken]
       copied = taken[0][0]
-      self._check_together(every, params, copied, model)
-      of_encoder = lambda tree: {path: x for path, x in tree.items() if path.startswith(ENCODER)}
-      self._check_paths(of_encoder(params), of_encoder(copied))
-      self._log_matching(params, copied)
+      self._check_matching(every, params, copied, model)
+      of_encoder = [path for path in params.keys() | copied if path.startswith(ENCODER)]
+      self._check_paths(params, copied, of_encoder)
     else:
-      here = self._in_scope(params) | self._in_scope(mutables, statistics=True)
-      self._check_paths(here, {**taken[0][0], **taken[0][1]})
+      here = self._in_scope(params) | self._in_scope(mutables)
+      first = {**taken[0][0], **taken[0][1]}
+      self._check_paths(here, first, here.keys() | first)
 
     def placed(tree: Mapping[str, Any], which: int) -> dict[str, Any]:
       new = dict(tree)
@@ -258,79 +210,57 @@ class WarmStart:
         new[path] = _put([arrays[which][path] for arrays in taken], tree[path])
       return new
 
-    opt_state = state.opt_state
-    if isinstance(
-      opt_state, optimizers.Averaged
-    ):  # before the first step the parameters themselves
-      opt_state = opt_state.replace(parameters=placed(opt_state.parameters, 0))
     return dataclasses.replace(
       state,
       trainable=placed(state.trainable, 0),
       frozen=placed(state.frozen, 0),
       mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"),
-      opt_state=opt_state,
     )
 
-  def _check_together(
+  def _check_matching(
     self, first: Arrays, params: Mapping[str, Any], copied: Arrays, model: System
   ) -> None:
-    """Raises InputError where of the parts that a model renames only some are copied.
+    """Logs what beside the encoder is copied and what is new.
 
-    A head without the pooler that it was trained on, for example, gives other scores.
+    Raises:
+      InputError: nothing is copied, or a head without the pooler that it was trained on.
+
     """
     has = lambda paths, start: any(path.startswith(start) for path in paths)
-    parts = model.warm_start_paths.items()
-    came = [start for start, target in parts if has(copied, target)]
-    for start, target in parts:
-      if came and start not in came and has(first, start) != has(params, target):
-        trained, none = f"without {start}, but", ""
-        if has(first, start):
-          trained, none = f"with {start}, and", "no "
+    parts = lambda paths: ", ".join(sorted({path.rpartition("/")[0] for path in paths}))
+    renamed = model.warm_start_paths
+    for start, target in renamed.items():
+      lacks = not has(copied, target) and has(first, start) != has(params, target)
+      if lacks and any(has(copied, other) for other in renamed.values()):
         raise InputError(
-          f"warm_start.scope = 'matching': {', '.join(came)} of warm_start.run = {self.run} was trained "
-          f"{trained} this model has {none}{target}: give it the same parts (of CASSIE, "
-          "model.ranker_head = 'pooled' where there is a pooler, else 'linear'), or set the scope to "
-          "encoder"
+          f"warm_start.scope = 'matching': either warm_start.run = {self.run} has {start} or this model "
+          f"has {target}, not both: give it the same parts (of CASSIE, model.ranker_head = 'pooled' "
+          "where there is a pooler, else 'linear'), or set the scope to encoder"
         )
-
-  def _log_matching(self, params: Mapping[str, Any], copied: Arrays) -> None:
-    """Logs what beside the encoder is copied and what is new; InputError where nothing is copied."""
-    parts = lambda paths: sorted({path.rpartition("/")[0] for path in paths})
     others = parts(path for path in copied if not path.startswith(ENCODER))
-    new = ", ".join(parts(params.keys() - copied.keys()))
+    new = parts(params.keys() - copied.keys())
     if not others:
       raise InputError(
         f"warm_start.scope = 'matching': beside the encoder's, this model has none of the parameters of "
         f"warm_start.run = {self.run}; it has {new or 'no others'}: set the scope to encoder"
       )
-    log.info(
-      "begins with the encoder and %s of %s; new: %s", ", ".join(others), self.run, new or "nothing"
-    )
+    log.info("begins with the encoder and %s of %s; new: %s", others, self.run, new or "nothing")
 
-  def _check_paths(self, params: Mapping[str, Any], copied: Arrays) -> None:
-    here = {path: leaf.shape[1:] for path, leaf in params.items()}
-    first = {path: value.shape for path, value in copied.items()}
-    of_encoder = "of an encoder " * (self.scope == "encoder")
-    if not first:
-      raise InputError(f"warm_start: {self.run} has no parameters {of_encoder}to take")
-    if not here:
-      raise InputError(f"warm_start: this model has no parameters {of_encoder}to replace")
+  def _check_paths(self, params: Mapping[str, Any], copied: Arrays, paths: Iterable[str]) -> None:
+    """Raises InputError where a path or a shape is of one side alone, or none is there."""
     wrong = []
-    for path in sorted(here.keys() | first.keys()):
-      if first.get(path) != here.get(path):
-        wrong.append(
-          f"  {path}: {first.get(path, 'absent')} there, {here.get(path, 'absent')} here"
-        )
-    if wrong:
-      if len(wrong) > SHOWN:
-        wrong[SHOWN:] = [f"  … and {len(wrong) - SHOWN} more"]
-      hint = "; set warm_start.scope=encoder to take its encoder alone" * (self.scope == "all")
-      raise InputError(
-        f"warm_start.run = {self.run} has other parameters than this model "
-        f"(warm_start.scope = {self.scope!r}):\n"
-        + "\n".join(wrong)
-        + f"\nName a run of this model{hint}"
-      )
+    for path in sorted(paths):
+      here = params[path].shape[1:] if path in params else "absent"
+      there = copied[path].shape if path in copied else "absent"
+      if here != there:
+        wrong.append(f"  {path}: {there} there, {here} here")
+    if not paths:
+      wrong.append("  neither has one")
+    hint = "Name a run of this model"
+    if self.scope == "all":
+      hint += "; set warm_start.scope=encoder to take its encoder alone"
+    problem = f"has other parameters than this model (warm_start.scope = {self.scope!r})"
+    self._refuse(problem, wrong, hint)
 
 
 def _matching(copied: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
@@ -357,32 +287,24 @@ def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   """Opens the first run that a config names; None where it names none.
 
-  A new run's folder gets copies of what was fitted; of a run that has begun, the record is compared
-  with the first run as it is now.
+  A new run's folder gets copies of what was fitted; a run that has begun is compared with the first.
 
   Raises:
     InputError: a wrong section `warm_start`, or a first run that is unusable or has changed.
 
   """
   workdir, section = epath.Path(workdir), config.warm_start
-  run, scope, seed = section["run"], section["scope"], section["seed"]
+  run, scope = section["run"], section["scope"]
+  if bool(run) != bool(scope) or (not run and section["seed"] is not None):
+    raise InputError(
+      "warm_start: name both the folder of the finished first stage, such as "
+      "--config.warm_start.run=runs/transfer, and the scope: all (all parameters), encoder (its "
+      "encoder's alone) or matching (those that this model has, too)"
+    )
   if not run:
-    if scope or seed is not None:
-      raise InputError(
-        "warm_start.run is missing: name the folder of the finished first stage, "
-        "such as --config.warm_start.run=runs/transfer"
-      )
     return None
-  if not registry.has_parameters(config.model.name):
-    raise InputError(
-      f"warm_start.run = {run}: {config.model.name} has no parameters to begin with; set it to ''"
-    )
-  if scope not in SCOPES:
-    raise InputError(
-      f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}), "
-      "encoder (its encoder's alone) or matching (those that this model has, too)"
-    )
-  if _absolute(run) == _absolute(workdir):
+  _require_parameters(f"warm_start.run = {run}: it is for a run", config.model.name)
+  if epath.Path(run).resolve() == workdir.resolve():
     raise InputError(f"warm_start.run = {run} is the --workdir itself: give another --workdir")
   start = WarmStart(section, tuple(config.seeds))
   processes.by_first(lambda: _check_or_copy(start, config, workdir))
@@ -393,37 +315,24 @@ def _check_or_copy(start: WarmStart, config: Any, workdir: epath.Path) -> None:
   if not record.begun(workdir):
     start.check_encoder_config(config)
     start.copy_fitted(workdir)
-    return
-  before = record.read(workdir).get("warm_start")
-  if before is None and (workdir / OLD_NAME).exists():
-    advice = "it says what this run began with; put it back, or start in another --workdir"
-    before = read_object(workdir / OLD_NAME, advice)
-  if before is not None:
+  elif before := record.read(workdir).get("warm_start"):
     start.check_unchanged(before)
 
 
 def _finished(run: epath.Path) -> tuple[dict, dict]:
   """Reads the config and the results of a finished run that has parameters."""
   path = run / "config.json"
-  if not path.exists():
+  content = results.read(run)
+  if not path.exists() or content is None:
     raise InputError(
-      f"warm_start.run = {run} holds no run (no config.json): name the --workdir of a finished one"
+      f"warm_start.run = {run} holds no finished run (config.json and results.json): name another "
+      f"--workdir, or run it to its end first, with --config=rerun:{path} --workdir={run}"
     )
   config = read_object(path, "it was changed by hand; put it back as it was")
-  content = results.read(run)
-  if content is None:
-    raise InputError(
-      f"warm_start.run = {run} is not finished (no results.json): run it to its end "
-      f"first, with --config=rerun:{path} --workdir={run}"
-    )
-  if not registry.has_parameters(config["model"]["name"]):
-    raise InputError(
-      f"warm_start.run = {run} is a run of {config['model']['name']}, which has no "
-      "parameters to begin with"
-    )
+  _require_parameters(f"warm_start.run = {run}, a run", config["model"]["name"])
   return config, content
 
 
-def _absolute(path: epath.PathLike) -> str:
-  text = str(path)
-  return text.rstrip("/") if "://" in text else str(epath.Path(text).resolve())
+def _require_parameters(where: str, model: str) -> None:
+  if not registry.has_parameters(model):
+    raise InputError(f"{where} of {model}, which has no parameters to begin with")

@@ -4,10 +4,8 @@ Both sides have the same texts, sizes, dropout, loss and cores. A ratio says how
 of the blocks' ratios. With --record, a record of each row is added to history/, and the table of launch/README.md
 is made anew, of the newest records of an idle machine and a commit without changes.
 
-  python -m launch.benchmarks train
   python -m launch.benchmarks rank rank10 --record
   python -m launch.benchmarks gpu bert-base:triplet --minutes=5
-  python -m launch.benchmarks start --pairs=20000000
 """
 
 import argparse
@@ -46,11 +44,9 @@ ROWS = {
   "serve": ("serve", "the service, eight clients, ten candidates", "requests/s"),
   "start": ("start", "second start of `train` on a large file, to its first step", "s"),
 }
-# The systems of an accelerator by SHAPE:SYSTEM, see `gpu`; the first ones matter most.
-GPU = (
-  "bert-base:triplet modernbert-base:score ettin-17m:score bert-base:crossencoder minilm:triplet "
-)
-GPU += "minilm:encode modernbert-base:triplet bert-base:encode"
+# The systems of an accelerator by SHAPE:SYSTEM; the first ones matter most.
+GPU = """bert-base:triplet modernbert-base:score ettin-17m:score bert-base:crossencoder
+  minilm:triplet minilm:encode modernbert-base:triplet bert-base:encode"""
 ROWS |= {case: ("gpu", f"{case}, bfloat16", "examples/s") for case in GPU.split()}
 KINDS = tuple(dict.fromkeys(kind for kind, *_ in ROWS.values()))
 
@@ -86,20 +82,24 @@ def compare_steps(row: str, flags: argparse.Namespace) -> dict[str, dict[str, An
   """Measure a row of the kinds `train`, `encode` and `gpu`."""
   import jax
 
-  from launch.benchmarks import gpu, jax_side, workload
+  from as2jax.config import jobs
+  from launch.benchmarks import jax_side, workload
 
   kind, _, unit = ROWS[row]
   half = kind == "gpu" or row.endswith("bfloat16")
   dtype = "bfloat16" if half else "float32"
   if kind == "gpu":
-    work = gpu.workload(row)
+    work = workload.made(row)
   else:
     shape = "ettin-17m" if row.endswith("modernbert") else ""
-    options = {"words": flags.words, "encoder": flags.encoder}
-    work = workload.from_job(row.partition("-")[0], dtype=dtype, shape=shape, **options)
+    system = row.partition("-")[0]
+    config = jobs.load(workload.JOBS[system])
+    config.data.download = False  # absent data is a message, not a wait
+    config.encoder.dtype = dtype
+    work = workload.from_config(system, config, shape=shape)
   sides: dict[str, Any] = {"as2jax": jax_side.JaxSide(work)}
   if kind == "gpu" and not work.trained and jax.default_backend() == "gpu":
-    sides["as2jax, cuDNN's attention"] = jax_side.JaxSide(gpu.workload(row, "cudnn"))
+    sides["as2jax, cuDNN's attention"] = jax_side.JaxSide(workload.made(row, "cudnn"))
   if all(map(importlib.util.find_spec, ("torch", "transformers"))):
     from launch.benchmarks import torch_side
 
@@ -161,26 +161,23 @@ def table() -> str:
   ]
   for name, (_, what, unit) in ROWS.items():
     for (of, place), content in newest.items():
-      if of == name:
-        sides = content["sides"]
-        first, *others = sides
-        speeds = {
-          side: own.get("speed", own.get("examples_per_second")) for side, own in sides.items()
-        }
-        share = f"{sides[first]['share_of_peak']:.0%}" if sides[first].get("share_of_peak") else ""
-        for other in others or [""]:
-          theirs, ratio = "", ""
-          if other:
-            blocks = ", ".join(f"{one:.2f}" for one in sides[other]["blocks"])
-            theirs, ratio = (
-              f"{speeds[other]:,.4g} ({other})",
-              f"{sides[other]['ratio']:.2f} ({blocks})",
-            )
-          lines.append(
-            f"| {what} | {place} | {speeds[first]:,.4g} {unit} | {theirs} | {ratio} | {share} "
-            f"| {content['commit']}, {content['date']} |"
-          )
+      if of != name:
+        continue
+      (_, first), *others = content["sides"].items()
+      share = f"{first['share_of_peak']:.0%}" if first.get("share_of_peak") else ""
+      ours = f"{_speed(first):,.4g} {unit}"
+      known = f"{share} | {content['commit']}, {content['date']}"
+      if not others:
+        lines.append(f"| {what} | {place} | {ours} |  |  | {known} |")
+      for side, other in others:
+        blocks = ", ".join(f"{one:.2f}" for one in other["blocks"])
+        theirs = f"{_speed(other):,.4g} ({side}) | {other['ratio']:.2f} ({blocks})"
+        lines.append(f"| {what} | {place} | {ours} | {theirs} | {known} |")
   return "\n".join(lines)
+
+
+def _speed(side: Mapping[str, float]) -> float:
+  return side.get("speed", side.get("examples_per_second", 0.0))  # older records name the second
 
 
 def write() -> None:
@@ -204,8 +201,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--seconds", type=float, default=20.0, help="of a block of steps")
   add("--minutes", type=float, default=60.0, help="after which no row begins")
   add("--record", action="store_true", help="keep the records, and make the table anew")
-  add("--words", default="", help="of train and encode: further words of the job, such as sample")
-  add("--encoder", default="", help="a published folder in place of MiniLM's")
   add("--pairs", type=int, default=200_000, help="of start: rows of the file")
   flags = parser.parse_args(argv)
   known = [name for name, (kind, *_) in ROWS.items() if kind == flags.kind]

@@ -6,6 +6,7 @@ Every block has texts of its own, so that neither side finds an earlier one's wo
 import argparse
 import concurrent.futures
 import dataclasses
+import itertools
 import socket
 import tempfile
 import threading
@@ -32,20 +33,22 @@ def marked(questions: Sequence[Question], mark: int) -> list[Question]:
   """Return the questions with texts that no other mark has."""
   new = []
   for q in questions:
-    texts = [dataclasses.replace(c, text=f"{c.text} ({mark})") for c in q.candidates]
-    new.append(dataclasses.replace(q, text=f"{q.text} ({mark})", candidates=tuple(texts)))
+    candidates = []
+    for c in q.candidates:
+      candidates.append(dataclasses.replace(c, text=f"{c.text} ({mark})"))
+    new.append(dataclasses.replace(q, text=f"{q.text} ({mark})", candidates=tuple(candidates)))
   return new
 
 
 def requests(count: int) -> list[Question]:
   """Return so many questions of the sample, each with ten of its sentences."""
   questions = datasets.load("sample").splits["train"]
-  candidates = [c for q in questions for c in q.candidates]
+  pool = itertools.cycle(c for question in questions for c in question.candidates)
   made = []
   for i in range(count):
-    chosen = [candidates[(i * CANDIDATES + j) % len(candidates)] for j in range(CANDIDATES)]
+    candidates = tuple(itertools.islice(pool, CANDIDATES))
     question = questions[i % len(questions)]
-    made += marked([dataclasses.replace(question, candidates=tuple(chosen))], i)
+    made += marked([dataclasses.replace(question, candidates=candidates)], i)
   return made
 
 
@@ -99,7 +102,7 @@ def check_alike(sides: dict[str, Scores], questions: Sequence[Question]) -> None
 
 def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> dict[str, Any]:
   """Measure a row of the kinds `rank`, `score` and `serve`."""
-  source, cross = flags.encoder or words.MINILM, row == "rank-split-cross"
+  source, cross = words.MINILM, row == "rank-split-cross"
   if row == "serve":
     return served(source, flags.blocks, measure, unit)
   with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +120,7 @@ def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> di
     for side in sides.values():
       side(questions)
   else:
-    questions = datasets.load(flags.words or "wikiqa", download=False).splits["test"][:QUESTIONS]
+    questions = datasets.load("wikiqa", download=False).splits["test"][:QUESTIONS]
     check_alike(sides, questions)
   count = sum(len(q.candidates) for q in questions)
 

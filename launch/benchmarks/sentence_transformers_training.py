@@ -33,7 +33,17 @@ from launch.benchmarks import machine
 
 Scores = list[np.ndarray]
 RULES = {"trecqa": ("ptb",)}
-DEFAULTS = {"rate": 2e-5, "warmup": 0.1, "accelerator": ""}  # of lines that do not say, too
+SETTINGS = (
+  "kind",
+  "data",
+  "encoder",
+  "epochs",
+  "batch",
+  "negatives",
+  "rate",
+  "warmup",
+  "accelerator",
+)
 
 
 def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dict[str, list[str]]:
@@ -47,13 +57,14 @@ def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dic
   for question in questions:
     wrong = [candidate.text for candidate in question.candidates if candidate.label == 0]
     for candidate in question.candidates:
-      if candidate.label == 1:
-        drawn = np.concatenate(
-          [rng.permutation(len(wrong)) for _ in range(-(-negatives // len(wrong)))]
-        )
-        chosen = [wrong[i] for i in drawn[:negatives]]
-        for column, text in zip(columns, [question.text, candidate.text, *chosen], strict=True):
-          rows[column].append(text)
+      if candidate.label != 1:
+        continue
+      drawn: list[int] = []
+      while len(drawn) < negatives:
+        drawn += rng.permutation(len(wrong)).tolist()
+      texts = [question.text, candidate.text, *(wrong[i] for i in drawn[:negatives])]
+      for column, text in zip(columns, texts, strict=True):
+        rows[column].append(text)
   return rows
 
 
@@ -181,21 +192,16 @@ def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> 
 def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> None:
   """Write one run file and one table of scores of questions a split."""
   for split, its in scores.items():
-    questions = data.splits[split]
-    labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
-    trec_files.write_per_question(
-      folder / f"seed-{seed}.{split}.tsv",
-      [question.id for question in questions],
-      labels,
-      metrics.per_question(its, labels),
-    )
-    trec_files.write_run(
-      folder / f"seed-{seed}.{split}.run",
-      [question.id for question in questions],
-      [[candidate.id for candidate in question.candidates] for question in questions],
-      its,
-      "sentence-transformers",
-    )
+    place = f"{folder}/seed-{seed}.{split}"
+    ids = [question.id for question in data.splits[split]]
+    labels, candidates = [], []
+    for question in data.splits[split]:
+      labels.append(np.asarray([candidate.label for candidate in question.candidates]))
+      candidates.append([candidate.id for candidate in question.candidates])
+    values = metrics.per_question(its, labels)
+    trec_files.write_per_question(pathlib.Path(f"{place}.tsv"), ids, labels, values)
+    run = pathlib.Path(f"{place}.run")
+    trec_files.write_run(run, ids, candidates, its, "sentence-transformers")
 
 
 def finished(file: pathlib.Path, settings: dict) -> int:
@@ -207,23 +213,15 @@ def finished(file: pathlib.Path, settings: dict) -> int:
   """
   lines = file.read_text().splitlines() if file.exists() else []
   for seed, line in enumerate(lines):
-    place = f"{file}, line {seed + 1}"
     try:
-      row = DEFAULTS | json.loads(line)
+      row = json.loads(line)
     except ValueError as error:
-      raise InputError(f"{place}: cut off or damaged ({error}); delete the line") from None
-    of_line = {key: row.get(key, its) for key, its in {"seed": None, **settings}.items()}
-    if changed := differences(of_line, {"seed": seed, **settings}):
-      raise InputError(f"{place}: {'; '.join(map(str.strip, changed))}: name another folder")
+      raise InputError(f"{file}, line {seed + 1}: damaged ({error}); delete the line") from None
+    row = {key: row.get(key, value) for key, value in {"seed": None, **settings}.items()}
+    if changed := differences(row, {"seed": seed, **settings}):
+      listed = "; ".join(map(str.strip, changed))
+      raise InputError(f"{file}, line {seed + 1}: {listed}: name another folder")
   return len(lines)
-
-
-def share(text: str) -> float:
-  """Read a number from 0 to below 1: their arguments take 1 and more as numbers of steps."""
-  value = float(text)
-  if not 0 <= value < 1:
-    raise argparse.ArgumentTypeError(f"{text} is no share of all steps: give 0 to below 1")
-  return value
 
 
 def main() -> None:
@@ -239,31 +237,27 @@ def main() -> None:
   parser.add_argument("--epochs", type=int, default=3)
   parser.add_argument("--batch", type=int, default=16, help="rows of a step")
   parser.add_argument("--negatives", type=int, default=6, help="of each answer, for `bi`")
-  parser.add_argument("--rate", type=float, default=DEFAULTS["rate"])
-  parser.add_argument("--warmup", type=share, default=DEFAULTS["warmup"], help="share of all steps")
+  parser.add_argument("--rate", type=float, default=2e-5)
+  parser.add_argument("--warmup", type=float, default=0.1, help="share of all steps")
   parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
   flags = parser.parse_args()
 
   import torch
 
   torch.set_num_threads(machine.cores())
+  flags.accelerator = "" if flags.device == "cpu" else torch.cuda.get_device_name()
   config = base.get_config()
   config.data.name, config.data.rules = flags.data, RULES.get(flags.data, ())
   data = load_dataset(config.data)
   require(data, ("train", "dev", "test"))
-  train = data.splits["train"]
-  both = metrics.filter_mask("both", [np.asarray([c.label for c in q.candidates]) for q in train])
-  questions = [question for question, kept in zip(train, both, strict=True) if kept]
+  questions = []
+  for question in data.splits["train"]:
+    if {0, 1} <= {candidate.label for candidate in question.candidates}:
+      questions.append(question)
   flags.output.mkdir(parents=True, exist_ok=True)
-  names = ("kind", "data", "encoder", "epochs", "batch", "negatives", "rate", "warmup")
-  settings = {name: getattr(flags, name) for name in names}
+  settings = {name: getattr(flags, name) for name in SETTINGS}
   if flags.kind == "cross":
     del settings["negatives"]
-  settings["accelerator"] = ""
-  if flags.device == "cuda":
-    if torch.cuda.device_count() != 1:  # on several, `--batch` would be that of each
-      raise InputError(f"{torch.cuda.device_count()} GPUs: name one in CUDA_VISIBLE_DEVICES")
-    settings["accelerator"] = torch.cuda.get_device_name()
   file = flags.output / "seeds.jsonl"
   for seed in range(finished(file, settings), flags.seeds):
     torch.manual_seed(seed)

@@ -30,15 +30,18 @@ class TorchSide:
     torch.manual_seed(0)
     self.work, self.settings, self.half = work, work.settings, half
     self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    self.lengths = np.diff(work.offsets)
-    self.units = np.split(np.stack([work.ids, work.type]), work.offsets[1:-1], 1)
+    units, examples = work.batcher.units, work.batcher.examples
+    self.lengths = np.diff(units.offsets)
+    tokens = np.stack([np.asarray(units.ids), np.asarray(units.type)])
+    self.units = np.split(tokens, units.offsets[1:-1], 1)
+    self.members, self.labels = np.asarray(examples.members), np.asarray(examples.labels)[:, 0]
     self._stream: Iterator[np.ndarray] | None = None
     self.reset(self.choices()[0])
 
   def choices(self) -> Sequence[str]:
     """Return the ways tried: an attention, and forward passes a batch (one a side, or one in all)."""
-    passes = sorted({1, self.work.members.shape[1]})
-    return [f"{attention}, {n} forward" for attention in ("sdpa", "eager") for n in passes]
+    ways = [f"sdpa, {self.members.shape[1]} forward", "sdpa, 1 forward", "eager, 1 forward"]
+    return list(dict.fromkeys(ways))
 
   def reset(self, choice: str) -> None:
     """Make a fresh model and optimizer."""
@@ -56,10 +59,10 @@ class TorchSide:
     random = np.random.default_rng((7, epoch))
     if self.work.trained:
       size = self.settings["batch_size"] or BATCH
-      order = random.permutation(len(self.work.members))
-      return [order[at : at + size] for at in range(0, len(order), size)]
-    order = np.argsort(-self.lengths[self.work.members[:, 0]], kind="stable")
-    batches = [order[at : at + BATCH] for at in range(0, len(order), BATCH)]
+      order = random.permutation(len(self.members))
+      return np.split(order, range(size, len(order), size))
+    order = np.argsort(-self.lengths[self.members[:, 0]], kind="stable")
+    batches = np.split(order, range(BATCH, len(order), BATCH))
     return [batches[i] for i in random.permutation(len(batches))]
 
   def passes(self, members: np.ndarray) -> list[np.ndarray]:
@@ -68,7 +71,7 @@ class TorchSide:
 
   def load(self, examples: np.ndarray) -> Load:
     """Return the load of a batch: each forward pass is padded to its longest text."""
-    passes = self.passes(self.work.members[examples])
+    passes = self.passes(self.members[examples])
     positions = sum(len(units) * self.lengths[units].max() for units in passes)
     lengths = self.lengths[np.concatenate(passes)]
     return load_of(self.settings, len(examples), lengths, positions)
@@ -93,9 +96,9 @@ class TorchSide:
 
   def loss(self, examples: np.ndarray) -> torch.Tensor:
     """Return the cross entropy of pairs, or the sum of the hinges of triplets."""
-    members = self.work.members[examples]
+    members = self.members[examples]
     if self.settings["system"] == "crossencoder":
-      labels = torch.from_numpy(self.work.labels[examples].astype(np.int64)).to(self.device)
+      labels = torch.from_numpy(self.labels[examples].astype(np.int64)).to(self.device)
       return functional.cross_entropy(self.model(**self.pad(members[:, 0])).logits, labels)
     passes = self.passes(members)
     vectors = torch.cat([self.encode(units) for units in passes])
@@ -110,7 +113,7 @@ class TorchSide:
     """Take one update, or return the vectors or logits of these examples on the host."""
     half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
     if not self.work.trained:
-      units = self.work.members[examples, 0]
+      units = self.members[examples, 0]
       with torch.inference_mode(), half:
         scored = self.settings["system"] == "score"
         output = self.model(**self.pad(units)).logits if scored else self.encode(units)
@@ -125,19 +128,17 @@ class TorchSide:
     return self.optimizer.step()
 
   def warm_up(self) -> None:
-    """Try each choice on the same batches in three rounds; keep the one with the best times."""
+    """Try each choice on the same batches in three rounds; keep the one with the best time."""
     trial, best = self.plan(0)[:2], {}
     for _, choice in itertools.product(range(3), self.choices()):
       self.reset(choice)
       self.step(trial[0])
-      seconds = []
+      began = time.perf_counter()
       for examples in trial:
-        began = time.perf_counter()
         self.step(examples)
-        self.wait()
-        seconds.append(time.perf_counter() - began)
-      best[choice] = np.minimum(seconds, best.get(choice, seconds))
-    self.reset(min(best, key=lambda choice: best[choice].sum()))
+      self.wait()
+      best[choice] = min(time.perf_counter() - began, best.get(choice, float("inf")))
+    self.reset(min(best, key=lambda choice: best[choice]))
     self.step(trial[0])
     self.whole = sum(map(self.load, self.plan(1)), Load())
 
@@ -163,11 +164,11 @@ class Grouped(TorchSide):
 
   def choices(self) -> Sequence[str]:
     """Return the ways tried: an attention, and sentences a forward pass."""
-    return [f"{kind}, {n} sentences" for kind in ("sdpa", "eager") for n in (16, 32, 64)]
+    return ["sdpa, 16 sentences", "sdpa, 32 sentences", "sdpa, 64 sentences"]
 
   def plan(self, epoch: int) -> list[np.ndarray]:
     """Return batches of whole questions, each of at least 96 triplets, as many as ours have."""
-    anchors = self.work.members[:, 0]
+    anchors = self.members[:, 0]
     order = np.argsort(anchors, kind="stable")
     questions = np.split(order, np.unique(anchors[order], return_index=True)[1][1:])
     batches = [[]]
@@ -182,7 +183,7 @@ class Grouped(TorchSide):
     units = np.unique(members)
     units = units[np.argsort(-self.lengths[units], kind="stable")]
     size = int(self.choice.split()[1])
-    return [units[at : at + size] for at in range(0, len(units), size)]
+    return np.split(units, range(size, len(units), size))
 
 
 def model_of(settings: Mapping[str, Any], attention: str) -> torch.nn.Module:

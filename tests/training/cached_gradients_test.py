@@ -137,19 +137,6 @@ def test_one_device_and_two_take_the_same_step():
     np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
 
 
-def temporary_bytes(example_batch):
-  of = jax.jit(lambda s, b: gradient_of(biencoder())(s, b)[0])
-  compiled = of.lower(state_of(biencoder(), example_batch)[2], example_batch).compile()
-  return compiled.memory_analysis().temp_size_in_bytes
-
-
-@pytest.mark.long
-def test_a_large_batch_in_parts_takes_little_memory():
-  whole = temporary_bytes(batch(examples=48))
-  parts = temporary_bytes(batch(examples=3, accumulate=16))
-  assert parts < whole / 3, (parts, whole)
-
-
 def loaded(model, loss, **overrides):
   """The parts of a run that accumulates two batches a step."""
   config = tiny.config("fast", batch__accumulate=2, batch__sampler="paper", batch__examples=8)

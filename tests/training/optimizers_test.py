@@ -160,33 +160,3 @@ def test_split_and_merge():
   # A stack that is frozen in part keeps its moments; one whose every layer is named has none.
   assert not optimizers.split_frozen(params, (("^encoder/layers/0/", 0.0),))[1]
   assert optimizers.split_frozen(params, (("^encoder/layers/[01]/", 0.0),))[1] == frozen
-
-
-@pytest.mark.parametrize(
-  "make,message",
-  [
-    (lambda: rule("rmsprop"), "optimizer.name = 'rmsprop'"),
-    (lambda: optimizers.schedule("cosine", rate=1, warmup=0, epochs=1), "optimizer.schedule"),
-  ],
-)
-def test_mistakes(make, message):
-  with pytest.raises(InputError, match=message):
-    make()
-
-
-def test_an_average_is_the_mean_of_the_first_steps_and_then_a_moving_one():
-  params = {"w": jnp.asarray([8.0, -1.0]), "b": jnp.asarray(2.0, jnp.bfloat16)}
-  averaged = optimizers.averaging(rule("sgd"), 0.75)
-  state = averaged.init(params)
-  assert optimizers.evaluated(state, {})["w"] is not None
-  after = [np.asarray([x, 2 * x]) for x in (1.0, 5.0, 0.0, 6.0, -4.0, 7.0)]
-  wanted = None
-  for step, value in enumerate(after, 1):
-    _, state = averaged.update(params, state, params)
-    state = optimizers.followed(state, {**params, "w": jnp.asarray(value)})
-    wanted = np.mean(after[:step], 0) if step <= 4 else 0.75 * wanted + 0.25 * value
-    np.testing.assert_allclose(optimizers.evaluated(state, {})["w"], wanted, rtol=1e-6)
-  assert optimizers.evaluated(state, {})["b"].dtype == jnp.bfloat16
-  plain = rule("sgd").init(params)
-  assert optimizers.followed(plain, params) is plain
-  assert optimizers.evaluated(plain, params) is params

@@ -199,7 +199,7 @@ def test_evaluating_the_own_splits_again_compares_their_data_alone(there):
     config(there, mode="evaluate", evaluation__splits=("test",)), there / "x"
   )
   assert again["identity"]["own"] and again["identity"]["changed"] == []
-  with pytest.raises(InputError, match="the questions of 'dev'.*then(?s:.*)evaluation.data=FILE"):
+  with pytest.raises(InputError, match="the questions of 'dev'.*then(?s:.*)--data=NAME:SPLIT"):
     reevaluate.reevaluate(config(there, mode="evaluate"), there / "x")
 
 
@@ -211,9 +211,7 @@ def test_other_data_under_the_runs_own_keys_are_refused_and_moved_files_are_not(
   moved = config(there, **only, data__test=str(there / "moved.jsonl"))
   assert reevaluate.reevaluate(moved, there / "x")["identity"]["own"]
   other = config(there, **only, data__test=str(there / "dev.jsonl"))
-  with pytest.raises(
-    InputError, match=r"data.test: '.*test.jsonl' then, .* name them in evaluation"
-  ):
+  with pytest.raises(InputError, match="the questions of 'test'.*then"):
     reevaluate.reevaluate(other, there / "x")
   assert (there / "x/eval/test/run.trec").read_bytes() == before
 
@@ -389,63 +387,25 @@ def test_claim_writes_once_and_then_compares(tmp_path):
       record.claim(tmp_path, claimed())
 
 
-def left_by(folder, *paths):
-  for path in paths:
-    (folder / path).mkdir(parents=True) if path.endswith("/") else write_whole(folder / path, "x")
-
-
-def files_in(folder):
-  return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
 def test_seeds_are_added_to_a_run_of_several(tmp_path):
   assert record.claim(tmp_path, claimed())
   paths = ("checkpoints/seed-0/latest/7/a", "eval/test/seed-1/run.trec", "evaluations.jsonl")
-  left_by(tmp_path, *paths, "results.json", "report.html")
-  before = files_in(tmp_path), (tmp_path / "config.json").read_text()
+  for name in (*paths, "results.json", "report.html"):
+    write_whole(tmp_path / name, "x")
+  files = lambda: sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+  before = files(), (tmp_path / "config.json").read_text()
   more = claimed(seeds=(0, 1, 4), log={"steps": 9})
   assert not record.claim(tmp_path, more)  # nothing is lost before all else was compared
-  assert before == (files_in(tmp_path), (tmp_path / "config.json").read_text())
-  record.change_seeds(tmp_path, more)
+  assert before == (files(), (tmp_path / "config.json").read_text())
+  record.add_seeds(tmp_path, more)
   assert record.claim(tmp_path, more)
   assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [0, 1, 4]
-  assert files_in(tmp_path) == sorted([*paths, "config.json"])
+  assert files() == sorted([*paths, "config.json"])
   for seeds in ((1, 0, 4, 5), (0, 4, 1), (0,)):
-    with pytest.raises(InputError, match=r"seeds: \[0, 1, 4\] there.*\nSeeds can be added after"):
+    with pytest.raises(InputError, match=r"seeds: \[0, 1, 4\] there.*\nOnly seeds can be added"):
       record.claim(tmp_path, claimed(seeds=seeds))
-  with pytest.raises(InputError, match=r"rate: 0.001 there, 0.1 now\n  seeds.*\nGive another"):
+  with pytest.raises(InputError, match=r"rate: 0.001 there, 0.1 now\nOnly"):
     record.claim(tmp_path, claimed(seeds=(0, 1, 4, 5), optimizer={"rate": 0.1}))
-
-
-def test_seeds_that_have_not_begun_can_be_left_out(tmp_path):
-  """As where 50 were typed in place of 5."""
-  record.claim(tmp_path, claimed(seeds=tuple(range(50))))
-  left_by(tmp_path, "checkpoints/seed-0/latest/7/", "checkpoints/seed-1/latest/0/")
-  fewer = claimed(seeds=(0, 1))
-  assert not record.claim(tmp_path, fewer)
-  record.change_seeds(tmp_path, fewer)
-  assert record.claim(tmp_path, fewer)
-  record.change_seeds(tmp_path, claimed(seeds=(0, 1, 2)))
-  left_by(tmp_path, "checkpoints/seed-2/latest/7/")
-  with pytest.raises(InputError, match=r"seeds: \[0, 1, 2\] there, \[0, 1\] now"):
-    record.claim(tmp_path, fewer)
-
-
-def test_what_a_single_seed_has_left_becomes_that_of_one_of_several(tmp_path):
-  """Also where a kill has stopped the first attempt half-way."""
-  record.claim(tmp_path, claimed(seeds=(3,)))
-  kept = ("metrics.jsonl", "checkpoints/seed-3/best/4/a")
-  moved = (
-    "checkpoints/{}latest/7/b",
-    "diagnostics/{}epoch-000/c",
-    "eval/test/{}cosine/d",
-    "eval/dev/{}e",
-  )
-  left_by(tmp_path, *kept, *(path.format("") for path in moved), "results.json")
-  assert not record.claim(tmp_path, claimed(seeds=(3, 0)))
-  record.change_seeds(tmp_path, claimed(seeds=(3, 0)))
-  there = [*kept, *(path.format("seed-3/") for path in moved), "config.json"]
-  assert files_in(tmp_path) == sorted(there)
 
 
 ROWS = ["question\tcandidate\tlabel", "who sat\tthe cat sat\t1", "who sat\ta dog\t0"]
@@ -480,7 +440,7 @@ def test_own_files_that_have_changed_since_the_end_are_refused(finished, tmp_pat
   job_config, content = finished
   path = tmp_path / "train.tsv"
   path.write_text(path.read_text().replace("\t0", "\t1"))
-  with pytest.raises(InputError, match="have changed since: the questions of 'train'"):
+  with pytest.raises(InputError, match="the train questions or labels of files have changed since"):
     record.check_finished(tmp_path, job_config, content)
   with monkeypatch.context() as patch:
     patch.setattr(record, "SMALL", 10)
@@ -489,12 +449,8 @@ def test_own_files_that_have_changed_since_the_end_are_refused(finished, tmp_pat
   record.check_finished(tmp_path, job_config, content)
 
 
-def test_changed_results_are_refused_and_a_run_of_an_earlier_version_opens(there):
+def test_changed_results_are_refused(there):
   results_file = there / "x/results.json"
-  whole = results_file.read_text()
-  results_file.write_text(whole.replace("0.", "0.9", 1))
+  results_file.write_text(results_file.read_text().replace("0.", "0.9", 1))
   with pytest.raises(InputError, match="results.json is not what the run wrote: put it back"):
     Run(there / "x").ranker()
-  results_file.write_text(whole)
-  (there / "x/run.json").rename(there / "x/identity.json")
-  Run(there / "x").ranker()

@@ -39,9 +39,7 @@ def test_a_split_without_an_answer_selects_nothing(tmp_path):
     path.write_text("\n".join(["question\tcandidate\tlabel", *rows]) + "\n")
     files[f"data__{split}"] = str(path)
   config = tiny.config("triplet", data__name="files", data__train_fraction=1.0, **files)
-  with pytest.raises(
-    InputError, match="none of the 4 questions of the split dev .*data.holdout=0.1"
-  ):
+  with pytest.raises(InputError, match="no question of the split dev counts .*data.holdout"):
     train_and_evaluate(config, tmp_path / "run")
 
 

@@ -158,7 +158,7 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
   interrupted(monkeypatch, config, stopped, 4)
 
   shutil.rmtree(moved)
-  with pytest.raises(InputError, match=r"first holds no run \(no config.json\)"):
+  with pytest.raises(InputError, match="first holds no finished run"):
     train_and_evaluate(config, stopped)
   train_and_evaluate(small(epochs=0), moved)
   with pytest.raises(
@@ -177,17 +177,12 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
     np.testing.assert_array_equal(value, other[path], path)
 
 
-def test_seeds_can_be_added_to_a_second_stage(first, tmp_path):
-  """Seeds that the first stage lacks cost a finished run nothing."""
-  folder, config = tmp_path / "x", small(run=first[0], scope="encoder", epochs=0)
-  content = train_and_evaluate(config, folder)
+def test_seeds_that_the_first_stage_lacks_cost_a_finished_run_nothing(first, tmp_path):
   more = lambda *seeds: small(run=first[0], scope="encoder", epochs=0, seeds=seeds)
+  content = train_and_evaluate(more(0, 5), tmp_path / "x")
   with pytest.raises(InputError, match="has no seed 7"):
-    train_and_evaluate(more(0, 5, 7), folder)
-  assert train_and_evaluate(config, folder) == content
-  train_and_evaluate(more(0, 5), folder)
-  seeds = record.read(folder)["warm_start"]["seeds"]
-  assert [(entry["seed"], entry["from_seed"]) for entry in seeds] == [(0, 0), (5, 5)]
+    train_and_evaluate(more(0, 5, 7), tmp_path / "x")
+  assert train_and_evaluate(more(0, 5), tmp_path / "x") == content
 
 
 def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
@@ -203,13 +198,13 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
   empty = shutil.copytree(folder, tmp_path / "empty")
   shutil.rmtree(empty / "checkpoints")
   for config, message in [
-    (small(scope="all"), "warm_start.run is missing"),
-    (small(warm_start__seed=1), "warm_start.run is missing"),
-    (small(run=folder), "warm_start.scope = '': set it to all .* or matching"),
-    (small(run=tmp_path / "none", scope="encoder"), "none holds no run"),
-    (small(run=unfinished, scope="encoder"), r"is not finished \(no results.json\)"),
-    (small(run=lexical, scope="encoder"), "is a run of bm25, which has no parameters"),
-    (small(run=empty, scope="encoder"), "best has no checkpoint of step"),
+    (small(scope="all"), "warm_start: name both the folder .* and the scope"),
+    (small(warm_start__seed=1), "warm_start: name both"),
+    (small(run=folder), "warm_start: name both .* or matching"),
+    (small(run=tmp_path / "none", scope="encoder"), "none holds no finished run"),
+    (small(run=unfinished, scope="encoder"), "unfinished holds no finished run"),
+    (small(run=lexical, scope="encoder"), "a run of bm25, which has no parameters"),
+    (small(run=empty, scope="encoder"), r"best/\d+ was deleted"),
     (small(run=folder, scope="encoder", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
     (small(run=folder, scope="encoder", warm_start__seed=7), "has no seed 7"),
     (small(run=tmp_path / "x", scope="encoder"), "is the --workdir itself"),
@@ -229,13 +224,9 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(
     InputError,
-    match=r"(?s)is not that of this config .*architecture.num_heads: "
+    match=r"(?s)has not the encoder of this config .*architecture.num_heads: "
     r"'4' there, '2' now\n  tokenizer: 'another' there",
   ):
-    train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
-  del weights["architecture"]
-  (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
-  with pytest.raises(InputError, match="does not say the encoder's architecture"):
     train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
   with pytest.raises(
     InputError,
@@ -280,18 +271,6 @@ def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
     train_and_evaluate(small(run=first, scope="encoder"), tmp_path / "x")
 
 
-def test_averaged_parameters_begin_with_those_taken(first, tmp_path):
-  """Before the first step the average, by which a run is evaluated, is what it begins with."""
-  folder, content = first
-  begun_with = small(
-    run=folder, scope="all", epochs=0, data__holdout=0.2, warm_start__seed=5, optimizer__average=0.9
-  )
-  after = train_and_evaluate(begun_with, tmp_path / "x")
-  [_, before] = content["seeds"]
-  for name, entry in before["metrics"].items():
-    assert after["metrics"][name]["mean"] == pytest.approx(entry["value"], abs=1e-6), name
-
-
 @pytest.mark.slow
 def test_with_matching_parameters_cassie_begins_with_a_rankers_scores(tmp_path):
   """Beside the encoder, head and roles are taken; the node's logit is 0 before the first step."""
@@ -316,9 +295,7 @@ def test_with_matching_parameters_cassie_begins_with_a_rankers_scores(tmp_path):
   assert not here["head/output/kernel"].any() and here["head/hidden/kernel"].any()
   other = begun_with("encoder", model__ranker_head="pooled")
   assert other["metrics"] != before["metrics"]
-  with pytest.raises(
-    InputError, match="was trained with pooler/, and this model has no ranker/pool"
-  ):
+  with pytest.raises(InputError, match="either .*ranker has pooler/ or this model has ranker/pool"):
     begun_with("matching", model__ranker_head="linear")
   with pytest.raises(InputError, match="has none of the parameters .* set the scope to encoder"):
     begun_with("matching", model__segments="none")

@@ -10,10 +10,11 @@ import pytest
 import tiny
 import tiny_encoders
 
+from as2jax.config import jobs, words
 from as2jax.data import dataset as datasets
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import __main__ as benchmarks
-from launch.benchmarks import gpu, jax_side, machine, ranking, start, workload
+from launch.benchmarks import jax_side, machine, ranking, start, workload
 
 needs_torch = pytest.mark.skipif(
   importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -27,8 +28,12 @@ def work():
 
   def get(system):
     if system not in made:
-      options = {"words": "sample", "encoder": tiny.encoder_folder(), "dropout": 0.0}
-      made[system] = workload.from_job(system, **options)
+      config = jobs.load(f"{workload.JOBS[system]},sample")
+      config.encoder.pretrained = tiny.encoder_folder()
+      config.encoder.hidden_dropout = config.encoder.attention_dropout = 0.0
+      if "dropout" in config.model:
+        config.model.dropout = 0.0
+      made[system] = workload.from_config(system, config)
     return made[system]
 
   return get
@@ -45,7 +50,7 @@ def shapes(tmp_path_factory):
 
 
 def small(case):
-  return gpu.workload(case, questions=3, rows=4)
+  return workload.made(case, questions=3, rows=4)
 
 
 def test_flops():
@@ -67,10 +72,10 @@ def test_flops():
 
 @pytest.mark.parametrize("system", workload.JOBS)
 def test_an_epoch_holds_every_example_once(work, system):
-  whole = work(system).whole
-  assert whole.examples == len(work(system).members) and whole.tokens <= whole.positions
+  whole, batcher = work(system).first()[1], work(system).batcher
+  assert whole.examples == len(batcher.examples) and whole.tokens <= whole.positions
   if system != "triplet":  # one unit an example, so all tokens once
-    assert whole.tokens == work(system).offsets[-1]
+    assert whole.tokens == batcher.units.offsets[-1]
 
 
 def to_state(params):
@@ -90,7 +95,8 @@ def numbers(work, batch):
   """The examples of a batch by their numbers in the table."""
   units, e = batch.units.id.ravel(), batch.examples
   by_units = {}
-  for number, (members, label) in enumerate(zip(work.members.tolist(), work.labels, strict=True)):
+  table = work.batcher.examples
+  for number, (members, label) in enumerate(zip(table.members.tolist(), table.labels[:, 0])):
     by_units[*members, label] = number
   real = e.mask[0, 0] > 0
   actual = zip(units[e.members[0, 0][real]].tolist(), e.labels[0, 0, real, 0], strict=True)
@@ -117,15 +123,19 @@ def test_both_sides_have_one_loss(work, system, kind):
     theirs.model.load_state_dict(state)
     assert loss == pytest.approx(float(theirs.loss(examples).detach()), rel=1e-3)
   plan = theirs.plan(0)
-  np.testing.assert_array_equal(np.sort(np.concatenate(plan)), np.arange(len(work(system).members)))
-  padded = [theirs.pad(units) for units in theirs.passes(work(system).members[plan[0]])]
+  np.testing.assert_array_equal(
+    np.sort(np.concatenate(plan)), np.arange(len(work(system).batcher.examples.members))
+  )
+  padded = [
+    theirs.pad(units) for units in theirs.passes(work(system).batcher.examples.members[plan[0]])
+  ]
   load = theirs.load(plan[0])
   assert load.positions == sum(one["input_ids"].numel() for one in padded)
   assert load.tokens == sum(int(one["attention_mask"].sum()) for one in padded)
   if kind == "Grouped":
-    anchors = [set(work(system).members[batch, 0].tolist()) for batch in plan]
+    anchors = [set(work(system).batcher.examples.members[batch, 0].tolist()) for batch in plan]
     assert sum(map(len, anchors)) == len(set.union(*anchors))  # no question is cut
-    assert load.units == len(np.unique(work(system).members[plan[0]]))
+    assert load.units == len(np.unique(work(system).batcher.examples.members[plan[0]]))
 
 
 @needs_torch
@@ -141,21 +151,22 @@ def test_both_sides_have_one_encoding(work):
   batch = ours.batches[0]
   vectors = ours.step(ours.place(batch))[0, 0]
   slots = np.flatnonzero(batch.units.id.ravel() >= 0)[:20]
-  members = work("encode").members[:, 0].tolist()
+  members = work("encode").batcher.examples.members[:, 0].tolist()
   examples = np.asarray([members.index(u) for u in batch.units.id.ravel()[slots]])
   np.testing.assert_allclose(vectors[slots], theirs.step(examples), atol=1e-4)
 
 
 def test_made_lengths_are_distributed_as_wikiqas(shapes):
-  work = gpu.workload("minilm:encode", questions=200)
-  lengths = np.diff(work.offsets)
-  assert len(lengths) == 200 * (gpu.CANDIDATES + 1)
+  work = workload.made("minilm:encode", questions=200)
+  lengths = np.diff(work.batcher.units.offsets)
+  assert len(lengths) == 200 * (workload.CANDIDATES + 1)
   actual = np.quantile(lengths, (0.25, 0.5, 0.75))
-  np.testing.assert_allclose(actual, [gpu.SENTENCE[i] for i in (5, 10, 15)], rtol=0.15)
-  assert work.whole.tokens == lengths.sum() and work.whole.units == len(lengths)
+  np.testing.assert_allclose(actual, [workload.SENTENCE[i] for i in (5, 10, 15)], rtol=0.15)
+  whole = work.first()[1]
+  assert whole.tokens == lengths.sum() and whole.units == len(lengths)
 
 
-SLOW = [f"{shape}:{system}" for shape in ("minilm", "ettin-17m") for system in gpu.SYSTEMS]
+SLOW = [f"{shape}:{system}" for shape in ("minilm", "ettin-17m") for system in workload.SYSTEMS]
 
 
 @pytest.mark.parametrize(
@@ -174,9 +185,10 @@ def test_programs_lower_for_cuda(shapes, case):
 @pytest.mark.parametrize("row", ["minilm:encode", "encode"])
 def test_a_row_of_steps(shapes, row, monkeypatch, capsys):
   monkeypatch.setattr(jax_side, "matmul_peak", lambda dtype: 1e9)
-  monkeypatch.setattr(gpu, "QUESTIONS", 2)
-  monkeypatch.setattr(gpu.workload, "__kwdefaults__", {"questions": 2, "rows": 2})
-  options = ["--seconds=0", "--blocks=1", "--words=sample", f"--encoder={tiny.encoder_folder()}"]
+  monkeypatch.setattr(workload.made, "__kwdefaults__", {"questions": 2, "rows": 2})
+  monkeypatch.setattr(words, "MINILM", tiny.encoder_folder())
+  monkeypatch.setitem(workload.JOBS, "encode", f"{workload.JOBS['encode']},sample")
+  options = ["--seconds=0", "--blocks=1"]
   assert benchmarks.main([benchmarks.ROWS[row][0], row, *options]) == 0
   printed = capsys.readouterr().out
   sides = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
@@ -212,8 +224,8 @@ def folder(tmp_path, monkeypatch):
   text = f"before\n{benchmarks.BEGIN}\nold\n{benchmarks.END}\nafter\n"
   (tmp_path / "README.md").write_text(text)
   git = ["git", "-c", "user.name=x", "-c", "user.email=x@x.example", "-C", str(tmp_path)]
-  for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
-    subprocess.run([*git, *words], check=True)
+  for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+    subprocess.run([*git, *command], check=True)
   return tmp_path
 
 
@@ -262,7 +274,8 @@ def test_a_busy_machine_is_noticed(monkeypatch):
 def test_what_cannot_be_measured_is_refused(tmp_path, capsys, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
-  assert benchmarks.main(["encode", "encode", f"--encoder={tiny.encoder_folder()}"]) == 2
+  monkeypatch.setattr(words, "MINILM", tiny.encoder_folder())
+  assert benchmarks.main(["encode", "encode"]) == 2
   assert "AS2JAX_DATA" in capsys.readouterr().err
   with pytest.raises(SystemExit):
     benchmarks.parse(["train", "zebra"])
