@@ -254,7 +254,7 @@ class Components:
     """Returns the tables of the training split, which the first run keeps in the cache."""
     stored = stored_split.read(self)
     # All hosts do the same: one that lacks the tables would wait for the others to make them.
-    if all(processes.gather(lambda: stored is not None)):
+    if all(processes.gather(lambda: stored is not None)) and stored:
       return BatchTables(*stored, {})
     options: dict[str, Any] = {"training": True}
     if self.loss.reads_unlabelled:

@@ -79,7 +79,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       else:
         outcomes, weights = [_rank_untrained(components, workdir)], {}
         summary = {"deterministic": True}
-      summary["identity"] = known
+      summary = {**summary, "identity": known}
       content = results.write(workdir, config, data, weights, outcomes, summary)
       record.finish(workdir, best)
       return content

@@ -110,7 +110,7 @@ class StepLog:
       self.values.append({name: np.asarray(value, np.float32) for name, value in row.items()})
     self.began = time.monotonic()
 
-  def add(self, step: int, scalars: Any, taken: Sequence[bool], padding: Sequence[float]) -> None:
+  def add(self, step: int, scalars: Any, taken: Any, padding: Any) -> None:
     """Adds a step's scalars `[seed]`, which seeds take it, and the share of padding in its batch.
 
     Raises:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -246,7 +246,7 @@ class WarmStart:
       )
     log.info("begins with the encoder and %s of %s; new: %s", others, self.run, new or "nothing")
 
-  def _check_paths(self, params: Mapping[str, Any], copied: Arrays, paths: Iterable[str]) -> None:
+  def _check_paths(self, params: Mapping[str, Any], copied: Arrays, paths: Collection[str]) -> None:
     """Raises InputError where a path or a shape is of one side alone, or none is there."""
     wrong = []
     for path in sorted(paths):
