@@ -2,8 +2,7 @@
 
 A grid is the cosine of every word of the question with every word of the candidate, by the run's
 token vectors; of models that compare words themselves it is what they compute: M²S-Net's grids of
-similarities, one a mode, and CASSIE's transport plan beside the weights of its graph. Bi-encoders also
-show the questions of the split whose vectors are nearest.
+similarities, one a mode, and CASSIE's transport plan beside the weights of its graph.
 """
 
 import logging
@@ -14,11 +13,11 @@ import numpy as np
 
 from as2jax.data.record import Candidate, Question
 from as2jax.inference import explain as explaining
-from as2jax.inference.explain import Similarity, Words
+from as2jax.inference.explain import Words
 from as2jax.inference.run import Run
 from as2jax.report.figures import Drawing, series
 from as2jax.report.questions import Row
-from as2jax.report.runs import Ranking, Runs, System
+from as2jax.report.runs import Ranking, Runs
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
@@ -27,8 +26,6 @@ EDGES = "edges of the graph, from column to row"
 CELL, LETTER, SLANTED = 22, 6.4, 0.8  # pixels: of a cell, of a letter, of a turned letter's height
 WORDS = 40  # of a sentence, in a picture; more are left out, which the caption says
 SHADES = 16  # of a cell, from the weakest that is drawn to the strongest
-NEAREST = 3
-NEIGHBOURS = 5000  # questions among which neighbours are looked for
 
 
 class Shown(NamedTuple):
@@ -40,12 +37,11 @@ class Shown(NamedTuple):
 
 
 class Explained(NamedTuple):
-  """Hold a question: (candidate, its pictures) of each pair, and neighbours as (system, texts)."""
+  """Hold a question with its place in the table: (candidate, its pictures) of each pair."""
 
   number: int
   question: Question
   pairs: list[tuple[Candidate, list[Shown]]]
-  neighbours: list[tuple[str, list[str]]]
 
 
 def chosen(rows: Sequence[Row], count: int, ids: Sequence[str]) -> list[tuple[int, Row]]:
@@ -67,32 +63,30 @@ def chosen(rows: Sequence[Row], count: int, ids: Sequence[str]) -> list[tuple[in
 def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
   """Explain some questions by every run that has parameters."""
   by_id = {question.id: question for question in runs.questions}
-  opened = [_Opened(n, system, runs) for n, system in enumerate(runs.systems) if _has(system)]
+  opened = []
+  for number, system in enumerate(runs.systems):
+    if system.config and registry.has_parameters(system.config["model"]["name"]):
+      opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
   if not opened or not by_id:
     return []
   rankings = [system.rankings(runs.split) for system in runs.systems]
   explained = []
   for number, row in asked:
-    question, pairs, near = by_id[row.id], [], []
     log.info("explaining %s", row.id)
+    question, pairs = by_id[row.id], []
     for candidate in candidates(question, rankings):
       pictures: list[Shown] = []
       for one in opened:
         pictures += one.pictures(question, candidate)
       pairs.append((candidate, pictures))
-    for one in opened:
-      if texts := one.neighbours(question):
-        near.append((one.label, texts))
-    explained.append(Explained(number, question, pairs, near))
+    explained.append(Explained(number, question, pairs))
   return explained
 
 
 def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> list[Candidate]:
   """Return the first right candidate, and a wrong one that some system ranks first."""
-  if not question.candidates:
-    return []
   right = [question.candidates[n] for n in question.positives[:1]]
-  for seeds in rankings:
+  for seeds in rankings if question.candidates else ():
     for ranking in seeds[:1]:
       scores = ranking.get(question.id, {})
       best = max(question.candidates, key=lambda c: scores.get(c.id, -np.inf))
@@ -101,19 +95,12 @@ def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> lis
   return right or list(question.candidates[:1])
 
 
-def _has(system: System) -> bool:
-  """Whether the system is a run of a model that was trained."""
-  return bool(system.config) and registry.has_parameters(system.config["model"]["name"])
-
-
 class _Opened:
-  """Hold a run with its best seed's parameters, opened when the first picture is asked for."""
+  """Hold a run, whose best seed's parameters are opened when the first picture is asked for."""
 
-  def __init__(self, number: int, system: System, runs: Runs):
-    self.number, self.label, self.runs = number, system.label, runs
-    self.run = Run(system.name)
+  def __init__(self, number: int, label: str, split: str, run: Run):
+    self.number, self.label, self.split, self.run = number, label, split, run
     self._ranker: Any = None
-    self._vectors: np.ndarray | None = None
 
   @property
   def ranker(self) -> Any:
@@ -123,21 +110,22 @@ class _Opened:
 
   def pictures(self, question: Question, candidate: Candidate) -> list[Shown]:
     """Return what the run sees in the pair; why not, where it cannot be seen."""
+    shown = []
     try:
       name = self.run.config.model.name
       if hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
         return self._alignment(question, candidate)
       pair = Question(question.id, question.text, (candidate,))
-      grids = Words(self.run, pair).similarities(self.ranker)
-      return [self._similarity(one) for one in grids]
+      for one in Words(self.run, pair).similarities(self.ranker):
+        title = ", ".join(filter(None, (self.label, one.mode)))
+        what = f"the model's own {one.what}"
+        if one.what == "cosine":
+          what = "cosine of the words' vectors"
+        title += f": {one.score_name} {one.score:.3f}"
+        shown.append(self._grid(title, one.question, one.candidate, one.values, what))
     except (InputError, NotImplementedError) as error:
       return [Shown(self.label, None, " ".join(str(error).split()))]
-
-  def _similarity(self, one: Similarity) -> Shown:
-    mode = f", {one.mode}" if one.mode else ""
-    title = f"{self.label}{mode}: {one.score_name} {one.score:.3f}"
-    what = "cosine of the words' vectors" if one.what == "cosine" else f"the model's own {one.what}"
-    return self._grid(title, one.question, one.candidate, one.values, what)
+    return shown
 
   def _grid(
     self, title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, what: str
@@ -148,7 +136,7 @@ class _Opened:
     config, place = self.run.config, 0
     asked = Question(question.id, question.text, (candidate,))
     if config.model.template == "joint":
-      asked = explaining.from_data(config, question.id, None, self.runs.split)
+      asked = explaining.from_data(config, question.id, None, self.split)
       together = [other.id for other in asked.candidates]
       if candidate.id not in together:
         said = f"this sentence is not among the {len(together)} candidates that it reads together"
@@ -162,27 +150,6 @@ class _Opened:
       names = [plan.mode for plan in plans]
       shown.append(self._grid(f"{self.label}: graph", names, names, edges, EDGES))
     return shown
-
-  def neighbours(self, question: Question) -> list[str]:
-    """Return the questions of the split whose vectors are nearest, with their cosines."""
-    try:
-      if not self.ranker.has_vectors:
-        return []
-    except InputError:  # without checkpoints; `pictures` says so
-      return []
-    others = self.runs.questions[:NEIGHBOURS]
-    places = {other.id: place for place, other in enumerate(others)}
-    if question.id not in places:
-      return []
-    if self._vectors is None:
-      vectors = self.ranker.encode_query([other.text for other in others])
-      vectors = np.asarray(vectors, np.float64)
-      lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-      self._vectors = vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
-    near = self._vectors @ self._vectors[places[question.id]]
-    near[places[question.id]] = -np.inf
-    best = np.argsort(-near, kind="stable")[:NEAREST].tolist()
-    return [f"{others[n].text} ({near[n]:.3f})" for n in best if np.isfinite(near[n])]
 
 
 def caption(what: str, values: np.ndarray) -> str:
@@ -208,9 +175,9 @@ def grid(
   longest = LETTER * max(map(len, columns), default=1)
   head = 34 + SLANTED * longest
   width = max(left + CELL * len(columns) + 40 + 0.6 * longest, LETTER * len(title) + 20)
-  best = [int(row.argmax()) for row in values] if columns else []
+  best = values.argmax(1).tolist() if columns else []
   said = [f"{word}: {columns[j]}" for word, j in zip(rows, best)]
-  description = "; ".join(said) if columns else "no word"
+  description = "; ".join(said) or "no word"
   drawing = Drawing(width, head + CELL * len(rows) + 8, title, description)
   drawing.text(0, 14, title, bold=True)
   for j, word in enumerate(columns):
@@ -222,9 +189,8 @@ def grid(
   highest = max(float(np.abs(values).max(initial=0.0)), 1e-9)
   strength = np.rint(values / highest * SHADES).astype(int)
   for shade in np.unique(strength[strength != 0]).tolist():
-    corners = [
-      (left + CELL * j, head + CELL * i) for i, j in np.argwhere(strength == shade).tolist()
-    ]
+    places = np.argwhere(strength == shade).tolist()
+    corners = [(left + CELL * j, head + CELL * i) for i, j in places]
     colour = series(number) if shade > 0 else "muted"
     drawing.squares(corners, CELL - 1, colour, opacity=round(abs(shade) / SHADES, 2))
   for i, j in enumerate(best):

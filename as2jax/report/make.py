@@ -8,7 +8,7 @@ import importlib.resources
 import logging
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -16,7 +16,7 @@ from etils import epath
 from markupsafe import Markup
 
 from as2jax.data import holdout
-from as2jax.evaluation import answer_triggering, compare, run_scores, tables
+from as2jax.evaluation import answer_triggering, compare, results, tables
 from as2jax.report import figures, plots, questions, verdict
 from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
@@ -34,24 +34,14 @@ PUBLISHED = "as2jax.experiments.papers.published:figures"  # of the papers' rows
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """Hold the options of `as2jax report`.
+  """Hold the options of `as2jax report`."""
 
-  Attributes:
-    split: of the runs' folders.
-    metrics: the first leads the page; () are those of the task.
-    question_filter: see `run_scores.load`.
-    deterministic: names of files whose system has no randomness.
-    explain: so many questions that differ most are explained, which opens the runs' weights.
-    question_ids: further questions to explain.
-
-  """
-
-  split: str = "test"
-  metrics: Sequence[str] = ()
-  question_filter: str | None = None
-  deterministic: Sequence[str] = ()
-  explain: int = 0
-  question_ids: Sequence[str] = ()
+  split: str = "test"  # of the runs' folders
+  metrics: Sequence[str] = ()  # the first leads the page; () are those of the task
+  question_filter: str | None = None  # see `run_scores.load`
+  deterministic: Sequence[str] = ()  # names of files whose system has no randomness
+  explain: int = 0  # questions that differ most, which opens the runs' weights
+  question_ids: Sequence[str] = ()  # further questions to explain
 
 
 def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:
@@ -75,9 +65,8 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
     question_filter=asked.question_filter,
     deterministic=asked.deterministic,
   )
-  text = page("runs.html.j2", **content(runs, asked, str(output)))
   try:
-    write_whole(output, text)
+    write_whole(output, page("runs.html.j2", **content(runs, asked, str(output))))
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return output
@@ -85,7 +74,10 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
 
 def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   """Return what `runs.html.j2` shows of systems."""
-  metrics = _metrics(runs, asked)
+  metrics = list(dict.fromkeys(asked.metrics))
+  if not metrics:
+    usual, values = METRICS[runs.task], runs.systems[0].scores.values
+    metrics = [metric for metric in usual if metric in values] or list(usual)
   scores = [system.scores for system in runs.systems]
   rows = compare.compare(scores, metrics, samples=SAMPLES, seed=0)
   first = [row for row in rows if row["metric"] == rows[0]["metric"]]
@@ -94,104 +86,87 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   published = registry.resolve(PUBLISHED)(known, where)
   listed = questions.rows(runs, metrics[0], asked.question_ids)
   chunks, held = questions.packed(runs, listed)
-  labels = [system.label for system in runs.systems]
+  labels, record = [system.label for system in runs.systems], runs.data_record
   return {
     "title": " · ".join(labels),
     "subtitle": f"{where}, {first[0]['questions']} questions",
     "verdict": verdict.lines(runs, first),
     "protocol": verdict.protocol(runs, first[0]),
     "caveats": verdict.caveats(runs, first),
-    "commands": commands(runs, asked, metrics, output),
+    "commands": commands(runs, asked, output),
     "forest": plots.systems(runs, rows, {(one.metric, one.whose): one.value for one in published}),
     "sources": list(dict.fromkeys(one.source for one in published)),
     "system_rows": _system_rows(runs, rows),
     "training": plots.training(runs),
-    "differences": plots.differences(runs, metrics[0]),
     "answering": _answering(runs),
     "labels": labels,
     "metric": metrics[0].upper(),
     "absent": runs.absent,
     "listed": listed,
-    "total": len(runs.questions) or len(runs.systems[0].scores.ids),
+    "total": len(runs.questions) or len(scores[0].ids),
     "chunks": chunks,
     "held": held,
     "explained": _explained(runs, listed, asked),
     "explanations_asked": bool(asked.question_ids),
-    "data": runs.data_record,
-    "data_rows": reading.data_rows(runs.data_record) if runs.data_record else [],
-    "data_notes": reading.data_notes(runs.data_record) if runs.data_record else [],
+    "data": record,
+    "data_rows": reading.data_rows(record) if record else [],
+    "data_notes": reading.data_notes(record) if record else [],
     "identity_rows": reading.identity_rows(runs),
   }
 
 
-def _metrics(runs: Runs, asked: Options) -> list[str]:
-  """Return the metrics of the page: those asked for, or those of the task that the first system has.
-
-  Raises:
-    InputError: a system lacks one that is asked for.
-
-  """
-  metrics = list(dict.fromkeys(asked.metrics))
-  if not metrics:
-    usual, values = METRICS[runs.task], runs.systems[0].scores.values
-    metrics = [metric for metric in usual if metric in values] or list(usual)
-  for system in runs.systems:
-    for metric in metrics:
-      system.scores.metric(metric)
-  return metrics
-
-
-def commands(runs: Runs, asked: Options, metrics: Sequence[str], output: str) -> list[str]:
-  """Return the command of this page, that of its tests, and those that train the runs again."""
-  names = [system.name for system in runs.systems]
-  shared = [f"--split={asked.split}"]
+def commands(runs: Runs, asked: Options, output: str) -> list[str]:
+  """Return the command of this page, and those that train its runs again."""
+  said = ["as2jax", "report", *(system.name for system in runs.systems), "-o", output]
+  said += [f"--split={asked.split}", f"--explain={asked.explain}"]
   if asked.question_filter:
-    shared.append(f"--filter={asked.question_filter}")
-  shared += [f"--deterministic={name}" for name in asked.deterministic]
-  own = [f"--explain={asked.explain}", *(f"--question={id}" for id in asked.question_ids)]
+    said.append(f"--filter={asked.question_filter}")
   if asked.metrics:
-    own.append(f"--metrics={','.join(asked.metrics)}")
-  said = [shlex.join(["as2jax", "report", *names, "-o", output, *shared, *own])]
-  if len(names) > 1:  # `compare` alone takes two metrics
-    said.append(
-      shlex.join(["as2jax", "compare", *names, *shared, f"--metrics={','.join(metrics)}"])
-    )
+    said.append(f"--metrics={','.join(asked.metrics)}")
+  said += [f"--deterministic={name}" for name in asked.deterministic]
+  said += [f"--question={id}" for id in asked.question_ids]
+  lines = [shlex.join(said)]
   for system in runs.systems:
     if system.config:  # an evaluation on other data has none
       folder = epath.Path(system.name)  # without a slash at its end
       config = f"rerun:{folder / 'config.json'}"
-      said.append(shlex.join(["as2jax", "train", config, "-o", f"{folder}-again"]))
-  return said
+      lines.append(shlex.join(["as2jax", "train", config, "-o", f"{folder}-again"]))
+  return lines
 
 
 def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
   """Return the figures behind the plot, with the tests against the first system, under a head."""
   named = {system.name: system.label for system in runs.systems}
-  head = ["system", "metric", "mean", "±", "s.d. (seeds)"]
-  tests = ["difference", "±", "p (t)", "p (rand.)", "p (methods)"]
-  cells = [[*head, *tests] if len(named) > 1 else head]
+  cells = [["system", "metric", "mean", "±", "s.d. (seeds)"]]
+  if len(named) > 1:
+    cells[0] += ["difference", "±", "p (t)", "p (rand.)", "p (methods)"]
   for row in rows:
-    width, sd = row["half_width"], row["sd"]
-    line = [named[row["system"]], row["metric"].partition("[")[0].upper(), f"{row['mean']:.4f}"]
-    line.append("–" if width is None else f"{width:.4f}")
-    line.append("–" if sd is None else f"{sd:.4f} ({row['seeds']})")
+    sd = "–" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
+    metric = row["metric"].partition("[")[0].upper()
+    line = [named[row["system"]], metric, f"{row['mean']:.4f}", _four(row["half_width"]), sd]
     if "p_t" in row:
       line.append(f"{row['difference']:+.4f}".replace("-", "−"))
-      line.append(f"{row['difference_half_width']:.4f}")
-      for name in ("p_t", "p_randomization", "p_methods"):
-        line.append("–" if row[name] is None else compare.p_text(row[name]))
+      line.append(_four(row["difference_half_width"]))
+      for name in compare.TESTED[:2]:
+        line.append(compare.p_text(row[name]))
+      line.append("–" if row["p_methods"] is None else compare.p_text(row["p_methods"]))
     cells.append(line + [""] * (len(cells[0]) - len(line)))
   return cells
 
 
+def _four(value: float | None) -> str:
+  return "–" if value is None else f"{value:.4f}"
+
+
 def _answering(runs: Runs) -> list[list[str]]:
   """Return WikiQA's answer triggering of each system, seeds averaged, under a head; [] without dev."""
-  run, rows = runs.first_run, []
+  run, fields = runs.first_run, ("precision", "recall", "f1", "half_width", "brier")
   if run is None or runs.task != "rerank" or runs.dataset is None:
     return []
   dev = holdout.selection_split({"holdout": 0.0, **run.config.get("data", {})})
   if dev in runs.split.split("+") or dev not in runs.dataset.splits:
     return []
+  rows = [["system", "precision", "recall", "F1", "±", "Brier", "calibration error"]]
   for system in runs.systems:
     fitted_on = system.rankings(dev) if system.content is not None else []
     seeds = []
@@ -200,11 +175,10 @@ def _answering(runs: Runs) -> list[list[str]]:
       seeds.append(answer_triggering.measure(best, answer_triggering.best(runs.questions, after)))
     if seeds:
       cells = [system.label]
-      for field in ("precision", "recall", "f1", "half_width", "brier", "calibration_error"):
+      for field in (*fields, "calibration_error"):
         cells.append(f"{sum(getattr(seed, field) for seed in seeds) / len(seeds):.3f}")
       rows.append(cells)
-  head = ["system", "precision", "recall", "F1", "±", "Brier", "calibration error"]
-  return [head, *rows] if rows else []
+  return rows if len(rows) > 1 else []
 
 
 def _explained(runs: Runs, listed: Sequence[questions.Row], asked: Options) -> list[Any]:
@@ -226,14 +200,9 @@ def _environment() -> jinja2.Environment:
     trim_blocks=True,
     lstrip_blocks=True,
   )
-  environment.filters["table"] = _table
+  environment.filters["table"] = lambda cells, left: Markup(tables.render(cells, "html", left=left))
   environment.filters["series"] = figures.series
   return environment
-
-
-def _table(cells: Sequence[Sequence[Any]], left: int = 1) -> Markup:
-  """Return rows of cells as a table of HTML, the first its head."""
-  return Markup(tables.render(cells, "html", left=left))
 
 
 def resource(name: str) -> str:
@@ -262,7 +231,8 @@ def page(template: str, **context: Any) -> str:
 def automatic(folder: epath.PathLike) -> None:
   """Write the page of a run that has just ended; say in the log where it cannot.
 
-  A page that cannot be made does not undo the run.
+  A page that cannot be made does not undo the run. It shows test where that was reported, else the
+  split that was reported last.
   """
   folder = epath.Path(folder)
   if not processes.first() or (folder / NAME).exists():
@@ -270,20 +240,11 @@ def automatic(folder: epath.PathLike) -> None:
   began = time.monotonic()
   try:
     content = read_object(folder / "results.json", reading.ADVICE)
-    make([str(folder)], folder / NAME, split=_reported(content))
+    splits = results.splits_of(content)
+    if not splits:
+      raise InputError("the run's results hold no split that a report could show")
+    make([str(folder)], folder / NAME, split="test" if "test" in splits else splits[-1])
   except (InputError, OSError) as error:
     log.warning("no report was written: %s", error)
     return
   log.info("report: %s (%.1f s)", folder / NAME, time.monotonic() - began)
-
-
-def _reported(content: Mapping[str, Any]) -> str:
-  """Return the split of a run's page: the one that was reported last, test where it was."""
-  metric, rule = run_scores.KEYS[content["task"]]
-  start, splits = f"{metric}[{content['data']['name']}-{rule}/", []
-  for key in content["metrics"]:
-    if key.startswith(start):
-      splits.append(key.removeprefix(start).rstrip("]"))
-  if not splits:
-    raise InputError("the run's results hold no split that a report could show")
-  return "test" if "test" in splits else splits[-1]

@@ -17,16 +17,14 @@ def make(
   cells: Sequence[Sequence[str]],
   left: int,
   ledger: Sequence[Sequence[str]],
-  notes: Sequence[str] = (),
 ) -> str:
   """Return the page's text.
 
   Args:
-    result: what was chosen, on what, and what it came to on test; or what the table says in a line.
+    result: what was chosen, on what, and what it came to on test.
     marks: of the figure; axis: what it shows.
     cells: of the table, the first row its head; `left` columns are texts.
     ledger: (run, how often test was evaluated, when it was last) as cells, the first row the head.
-    notes: what else is to be known.
 
   """
   figure = plots.intervals({"": marks}, axis)
@@ -39,5 +37,4 @@ def make(
     cells=cells,
     left=left,
     ledger=ledger if len(ledger) > 1 else [],
-    notes=notes,
   )

@@ -1,4 +1,4 @@
-"""Draw what a page shows: means with intervals, curves of training, differences by question."""
+"""Draw what a page shows: means with intervals, curves of training."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,31 +12,20 @@ from as2jax.report.runs import Runs, System
 ROW, WIDE, RIGHT = 22, 860, 190
 WIDTH, HEIGHT = 410, 230  # of a curve
 MOST = 400  # points of a curve; of more, means of neighbours are drawn
-BARS = 1500  # of a waterfall; of more, every so many
 FIRST = ("loss", "learning_rate", "gradient_norm")
 HIDDEN = {"seed", "step", "epoch", "seconds_per_step"}
 
 
 class Mark(NamedTuple):
-  """Hold a line of `intervals`.
+  """Hold a line of `intervals`, None for what there is not."""
 
-  Attributes:
-    label: of the system, or of the point of a sweep.
-    mean, half_width: ours, None where there is none.
-    published: a published figure, drawn as a hollow mark, None where there is none.
-    chosen: whether it is the point that a sweep chose.
-    number: of the system, for its colour.
-    seeds: means of the seeds, drawn as small rings.
-
-  """
-
-  label: str
-  mean: float | None
+  label: str  # of the system, or of the point of a sweep
+  mean: float | None  # ours
   half_width: float | None = None
-  published: float | None = None
-  chosen: bool = False
-  number: int = 0
-  seeds: Sequence[float] = ()
+  published: float | None = None  # drawn as a hollow mark
+  chosen: bool = False  # by a sweep
+  number: int = 0  # of the system, for its colour
+  seeds: Sequence[float] = ()  # their means, drawn as small rings
 
 
 def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) -> Drawing:
@@ -119,48 +108,6 @@ def systems(runs: Runs, rows: Sequence[dict[str, Any]], published: Mapping) -> D
   return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds", 250)
 
 
-def differences(runs: Runs, metric: str) -> dict[str, Drawing]:
-  """Draw each later system against the first, question by question; of one alone, its values."""
-  base, figures = runs.systems[0], {}
-  values = base.scores.metric(metric).mean(0)
-  if len(runs.systems) == 1:
-    title = f"{metric.upper()} of {base.label}, question by question"
-    return {"questions": _waterfall(values, title, signed=False, number=0)}
-  for number, system in enumerate(runs.systems[1:], 1):
-    gains = system.scores.metric(metric).mean(0) - values
-    title = f"{metric.upper()} of {system.label} − {base.label}, question by question"
-    figures[f"waterfall-{number}"] = _waterfall(gains, title, signed=True, number=number)
-  return figures
-
-
-def _waterfall(values: np.ndarray, title: str, *, signed: bool, number: int) -> Drawing:
-  """Draw one bar a question, the greatest first."""
-  ordered = np.sort(values)[::-1]
-  ordered = ordered[:: -(-len(ordered) // BARS)]
-  said, y = f"{len(values)} questions", (0.0, 1.0)
-  if signed:
-    better, worse = (int(np.count_nonzero(s * values > 1e-12)) for s in (1, -1))
-    said = f"{better} better, {len(values) - better - worse} the same, {worse} worse"
-    y = min(float(ordered.min()), -0.1), max(float(ordered.max()), 0.1)
-  width, height = WIDE, 210
-  drawing = Drawing(width, height, title, said)
-  drawing.text(0, 15, title, bold=True)
-  drawing.text(width - 12, 15, said, "muted", anchor="end", size=11)
-  frame = Frame((46, 28, width - 12, height - 18), (0, max(len(ordered), 1)), y)
-  frame.draw_y(drawing)
-  wide = (frame.right - frame.left) / max(len(ordered), 1)
-  zero = frame.up(0)
-  for n, value in enumerate(ordered.tolist()):
-    top, end = sorted((zero, frame.up(value)))
-    if end - top > 0.05:
-      colour = series(number if value > 0 else 0)
-      drawing.rect(frame.across(n), top, max(wide - 0.4, 0.3), end - top, colour)
-  drawing.line([(frame.left, zero), (frame.right, zero)], "muted")
-  middle = (frame.left + frame.right) / 2
-  drawing.text(middle, height - 4, "questions, sorted", "muted", anchor="middle", size=11)
-  return drawing
-
-
 class Curve(NamedTuple):
   """Hold the values of one seed of one system; `best` is the step of its best checkpoint."""
 
@@ -173,33 +120,30 @@ class Curve(NamedTuple):
 
 def training(runs: Runs) -> dict[str, Drawing]:
   """Return {name: figure}: the metric that selects, the loss and the other scalars over steps."""
+  selectors, by_title = [], {"selector": [], **{name: [] for name in FIRST}}
+  for number, system in enumerate(runs.systems):
+    if not system.log:
+      continue
+    selectors.append(_selector(system))
+    by_title["selector"] += _curves(number, system, selectors[-1], best=True)
+    names = {name for row in system.log for name in row if "[" not in name}
+    for name in sorted(names - HIDDEN, key=lambda name: (name not in FIRST, name)):
+      by_title.setdefault(name, [])
+      by_title[name] += _curves(number, system, name)
   figures: dict[str, Drawing] = {}
-  trained = [(n, system) for n, system in enumerate(runs.systems) if system.log]
-  keys, curves, names = [], [], set()
-  for number, system in trained:
-    keys.append(_selector(system))
-    curves += _curves(number, system, keys[-1], best=True)
-    for row in system.log:
-      names |= {name for name, value in row.items() if "[" not in name and _is_number(value)}
-  title = keys[0] if len(set(keys)) == 1 else "each run's selecting metric"
-  figures["dev-step"] = curve(title, curves)
-  rest = sorted(names - HIDDEN - set(FIRST))
-  for name in [*(name for name in FIRST if name in names), *rest]:
-    curves = []
-    for number, system in trained:
-      curves += _curves(number, system, name)
-    file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    title = "training loss" if name == "loss" else name.replace("_", " ")
-    figures[f"curve-{file}"] = curve(title, curves)
-  return {name: figure for name, figure in figures.items() if figure.shapes}
+  for name, curves in by_title.items():
+    title, file = name.replace("_", " "), re.sub(r"[^a-z0-9]+", "-", name.lower())
+    if name == "selector":
+      title = selectors[0] if len(set(selectors)) == 1 else "each run's selecting metric"
+    if any(len(one.x) > 1 for one in curves):
+      figures[f"curve-{file}"] = curve(title, curves)
+  return figures
 
 
 def curve(title: str, curves: Sequence[Curve]) -> Drawing:
-  """Draw curves over steps in one figure; nothing in it where no curve has two points."""
+  """Draw curves over steps in one figure."""
   said = [f"{c.label}: from {c.y[0]:.4g} to {c.y[-1]:.4g}" for c in curves]
   figure = Drawing(WIDTH, HEIGHT, f"{title} by step", "; ".join(said))
-  if not any(len(c.x) > 1 for c in curves):
-    return figure
   x = min(min(c.x) for c in curves), max(max(c.x) for c in curves)
   y = spread([value for c in curves for value in c.y])
   frame = Frame((58, 28, WIDTH - 14, HEIGHT - 40), x, y)
@@ -218,13 +162,11 @@ def curve(title: str, curves: Sequence[Curve]) -> Drawing:
   return figure
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def thinned(points: Sequence[tuple[float, float]]) -> list[Sequence[float]]:
   """Return at most `MOST` points, each the mean of as many neighbours."""
-  size, means = -(-len(points) // MOST), []
-  for start in range(0, len(points), size):
-    x, y = np.mean(points[start : start + size], axis=0).tolist()
-    means.append((x, y))
-  return means
+  size = -(-len(points) // MOST)
+  starts = range(0, len(points), size)
+  return [np.mean(points[start : start + size], axis=0).tolist() for start in starts]
 
 
 def _is_number(value: Any) -> bool:

@@ -17,19 +17,13 @@ BUDGET = 600_000  # bytes of all packed candidates
 
 
 class Row(NamedTuple):
-  """Hold one question of the table.
-
-  Attributes:
-    candidates: how many; positives: how many of them are right.
-    values: each system's mean over seeds, () of a question that is not counted.
-
-  """
+  """Hold one question of the table."""
 
   id: str
   text: str
   candidates: int
-  positives: int
-  values: tuple[float, ...]
+  positives: int  # how many of them are right
+  values: tuple[float, ...]  # each system's mean over seeds, () of a question that is not counted
 
   @property
   def difference(self) -> float:
@@ -57,11 +51,9 @@ def rows(runs: Runs, metric: str, wanted: Collection[str] = ()) -> list[Row]:
     right = len(question.positives)
     listed.append(Row(question.id, question.text, count, right, of_question))
 
-  def order(row: Row) -> tuple:
-    alone = row.values[0] if len(row.values) == 1 else 0.0
-    return not row.values, alone, -abs(row.difference)
-
-  listed.sort(key=order)
+  if len(runs.systems) == 1:
+    listed.sort(key=lambda row: row.values)
+  listed.sort(key=lambda row: (not row.values, -abs(row.difference)))
   return listed[:ROWS] + [row for row in listed[ROWS:] if row.id in wanted]
 
 
@@ -88,16 +80,11 @@ def packed(runs: Runs, listed: Sequence[Row]) -> tuple[list[str], int]:
 def shown(question: Question, rankings: Sequence[Sequence[Ranking]]) -> dict[str, Any]:
   """Return what the page shows of one question.
 
-  `t` are its texts; `c` its candidates: id, text, label, previous and next text (numbers in `t`, -1
-  for none); `s` of each system, null where it wrote no ranking: `v`, the scores of its first seed
-  (infinite ones as texts, for which JSON has no numbers), and `r`, the ranks of each seed, a tied one
-  as "2–4", null of what it did not list.
+  `c` are its candidates: id, text, label; `s` of each system, null where it wrote no ranking: `v`,
+  the scores of its first seed (infinite ones as texts, for which JSON has no numbers), and `r`, the
+  ranks of each seed, a tied one as "2–4", null of what it did not list.
   """
-  texts: dict[str, int] = {}
-  place = lambda text: texts.setdefault(text, len(texts)) if text else -1
-  candidates, systems = [], []
-  for one in question.candidates:
-    candidates.append([one.id, place(one.text), one.label, place(one.previous), place(one.next)])
+  candidates, systems = [[one.id, one.text, one.label] for one in question.candidates], []
   ids = [candidate.id for candidate in question.candidates]
   for seeds in rankings:
     if not seeds or not all(question.id in seed for seed in seeds):
@@ -106,7 +93,7 @@ def shown(question: Question, rankings: Sequence[Sequence[Ranking]]) -> dict[str
     first = seeds[0][question.id]
     scores = [_score(first[id]) if id in first else None for id in ids]
     systems.append({"v": scores, "r": [ranks(seed[question.id], ids) for seed in seeds]})
-  return {"t": list(texts), "c": candidates, "s": systems}
+  return {"c": candidates, "s": systems}
 
 
 def _score(score: float) -> float | str:

@@ -36,23 +36,14 @@ ADVICE = "it was changed by hand; have it made anew"
 
 @dataclasses.dataclass(frozen=True)
 class System:
-  """Hold one system of a page.
+  """Hold one system of a page."""
 
-  Attributes:
-    name: as it was given; label: short, different from that of each other system.
-    scores: on the questions that are counted.
-    content: of the run's `results.json`; None of a table or a run file made elsewhere.
-    config: of the run, {} likewise.
-    log: the rows of the run's `metrics.jsonl`, () where there are none.
-
-  """
-
-  name: str
-  label: str
-  scores: RunScores
-  content: dict[str, Any] | None
-  config: dict[str, Any]
-  log: tuple[dict[str, Any], ...]
+  name: str  # as it was given
+  label: str  # short, different from that of each other system
+  scores: RunScores  # on the questions that are counted
+  content: dict[str, Any] | None  # of `results.json`; None of a table or a run file made elsewhere
+  config: dict[str, Any]  # of the run, {} likewise
+  log: tuple[dict[str, Any], ...]  # the rows of `metrics.jsonl`
 
   @property
   def seeds(self) -> list[int]:
@@ -68,28 +59,24 @@ class System:
       rankings = [trec_files.read_run(file) for file in files if run_scores.is_run_file(file)]
       # A file made elsewhere ranks one split: that of the page.
       return rankings if all(set(self.scores.ids) <= set(ranking) for ranking in rankings) else []
-    folders = [results.folder(self.name, split, seed, self.seeds) for seed in self.seeds]
-    paths = [folder / "run.trec" for folder in folders]
-    return [trec_files.read_run(path) for path in paths] if all(p.exists() for p in paths) else []
+    rankings = []
+    for seed in self.seeds:
+      path = results.folder(self.name, split, seed, self.seeds) / "run.trec"
+      if not path.exists():
+        return []
+      rankings.append(trec_files.read_run(path))
+    return rankings
 
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-  """Hold the systems of a page, on one split of one data set.
+  """Hold the systems of a page, on one split of one data set."""
 
-  Attributes:
-    systems: the first is what others are compared with.
-    split: as it was given, such as `test`.
-    data_record: what the first run knows of its data (`data` of results.json), {} without a run.
-    questions: of the split, with texts; () where the data are not there, which `absent` explains.
-
-  """
-
-  systems: tuple[System, ...]
-  split: str
-  data_record: dict[str, Any]
-  questions: tuple[Question, ...]
-  absent: str
+  systems: tuple[System, ...]  # the first is what others are compared with
+  split: str  # as it was given, such as `test`
+  data_record: dict[str, Any]  # `data` of the first run's results.json, {} without a run
+  questions: tuple[Question, ...]  # of the split, with texts; () where the data are not there
+  absent: str  # why they are not, ""
   dataset: Dataset | None = None
 
   @property
@@ -119,16 +106,13 @@ def read(
   """
   options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
   scores = run_scores.load(names, **options)
-  labels = _labels(names)
-  systems = tuple(
-    _system(name, label, one) for name, label, one in zip(names, labels, scores, strict=True)
-  )
-  first = next((system for system in systems if system.content is not None), None)
-  if first is None or first.content is None:
-    absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
-    return Runs(systems, split, {}, (), absent)
-  record = first.content["data"]
-  dataset, questions, absent = _texts(first, record, split)
+  systems = tuple(map(_system, names, _labels(names), scores))
+  absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
+  runs = Runs(systems, split, {}, (), absent)
+  if runs.first_run is None or runs.first_run.content is None:
+    return runs
+  record = runs.first_run.content["data"]
+  dataset, questions, absent = _texts(runs.first_run, record, split)
   if isinstance(dataset, Retrieval):
     questions = _retrieved(dataset.pools[split], [system.rankings(split) for system in systems])
   return Runs(systems, split, record, questions, absent, dataset)
@@ -143,12 +127,11 @@ def _retrieved(pool: Pool, rankings: Sequence[Sequence[Ranking]]) -> tuple[Quest
     for seeds in rankings:
       scores = seeds[0].get(query.id, {}) if seeds else {}
       ids |= dict.fromkeys(sorted(scores, key=lambda id: -scores[id])[:RETRIEVED])
-    passages = [pool.passages[place[id]] for id in ids if id in place]
-    candidates = tuple(
-      Candidate(p.id, p.text, int(p.id in query.answers), p.previous, p.next, title=p.title)
-      for p in passages
-    )
-    questions.append(Question(query.id, query.text, candidates))
+    candidates = []
+    for id in filter(place.__contains__, ids):
+      p = pool.passages[place[id]]
+      candidates.append(Candidate(id, p.text, int(id in query.answers), p.previous, p.next))
+    questions.append(Question(query.id, query.text, tuple(candidates)))
   return tuple(questions)
 
 
@@ -181,12 +164,12 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
 
 def _labels(names: Sequence[str]) -> list[str]:
   """Return the last part of each name, more of it where two end alike."""
-  parts = [pathlib.PurePath(name.split(",")[0]).parts or (name,) for name in names]
-  for count in range(1, max(map(len, parts)) + 1):
-    labels = ["/".join(own[-count:]) for own in parts]
+  labels: list[str] = []
+  for count in range(1, 9):
+    labels = ["/".join(pathlib.PurePath(name.split(",")[0]).parts[-count:]) for name in names]
     if len(set(labels)) == len(labels):
       return labels
-  return [f"{name} ({n})" for n, name in enumerate(names, 1)]
+  return [f"{label} ({number})" for number, label in enumerate(labels, 1)]
 
 
 def _texts(
@@ -215,25 +198,19 @@ def _texts(
 
 def data_rows(record: dict[str, Any]) -> list[list[Any]]:
   """Return the counts of the data's splits as cells, under a head."""
-  head = ["split", "questions", "candidates", "right", "clean questions", "duplicate pairs"]
-  rows = [[*head, "contradictory", "against published counts", "SHA-256"]]
+  columns = {"questions": "questions", "pairs": "candidates", "positives": "right"}
+  columns |= {"verdict": "against published counts"}
+  rows: list[list[Any]] = [["split", *columns.values(), "SHA-256"]]
   for split, entry in record["splits"].items():
-    clean = entry.get("question_filters", {}).get("clean", {})
-    cells = [split, *(entry.get(key, "–") for key in ("questions", "pairs", "positives"))]
-    cells += [clean.get("questions", "–"), entry.get("duplicate_pairs", "–")]
-    cells += [entry.get("contradictory_pairs", "–"), entry.get("verdict") or "–"]
-    rows.append([*cells, entry.get("fingerprint", "")[:DIGITS]])
+    cells = [entry.get(key) or "–" for key in columns]
+    rows.append([split, *cells, entry.get("fingerprint", "")[:DIGITS]])
   return rows
 
 
 def data_notes(record: dict[str, Any]) -> list[str]:
-  """Return what else is to be known of the data: overlaps, licence, source, text rules."""
-  spec, said = datasets.SPECS.get(record["name"]), []
-  overlaps = (record.get("overlap") or {}).items()
-  if overlaps:
-    shared = ", ".join(f"{pair.replace('+', ' and ')}: {count}" for pair, count in overlaps)
-    said.append(f"question texts in two splits: {shared}")
-  said.append(f"licence: {licence(record['name'])}")
+  """Return what else is to be known of the data: licence, source, text rules."""
+  spec = datasets.SPECS.get(record["name"])
+  said = [f"licence: {licence(record['name'])}"]
   if spec:
     said.append(f"source: {spec.citation}")
   if record.get("why"):
@@ -253,34 +230,30 @@ def licence(name: str) -> str:
 
 def identity_rows(runs: Runs) -> list[list[str]]:
   """Return a row a fact and a column a system, under a head; facts that no system has are left out."""
-  columns = [_identity(system) for system in runs.systems]
-  rows = [["", *(system.label for system in runs.systems)]]
-  for name in dict.fromkeys(name for column in columns for name in column):
-    rows.append([name, *(column.get(name, "–") for column in columns)])
-  return rows
+  facts: dict[str, list[str]] = {"": [system.label for system in runs.systems]}
+  for number, system in enumerate(runs.systems):
+    for name, value in _identity(system).items():
+      facts.setdefault(name, ["–"] * len(runs.systems))[number] = value
+  return [[name, *values] for name, values in facts.items()]
 
 
 def _identity(system: System) -> dict[str, str]:
-  content, found = system.content, {}
+  content = system.content
   if content is None:
     return {"made": "elsewhere"}
-  execution, counts = content.get("execution", {}), content.get("parameters")
-  found["folder"] = system.name
-  for key in CHOSEN if counts else CHOSEN[:1]:
+  execution, found = content.get("execution", {}), {"folder": system.name}
+  for key in CHOSEN:
     value: Any = system.config
     for part in key.split("."):
       value = value.get(part) if isinstance(value, dict) else None
-    if value not in (None, ""):
+    if value not in (None, "") and (content.get("parameters") or key == CHOSEN[0]):
       found[key] = str(value)
   found["seeds"] = ", ".join(map(str, system.seeds))
   trained = [outcome for outcome in content["seeds"] if outcome["steps"] > 0]
   if trained:
     found["best epoch"] = ", ".join(str(outcome["best_epoch"]) for outcome in trained)
-    found["steps"] = ", ".join(str(outcome["steps"]) for outcome in trained)
-  if counts:
+  if counts := content.get("parameters"):
     found["parameters"] = f"{counts['all']:,} ({counts['trainable']:,} trained)"
-  if "padding" in content:
-    found["padding"] = f"{100 * content['padding']:.1f} %"
   if execution:
     name = execution.get("device") or execution.get("backend", "")
     found["device"] = f"{execution.get('devices', 0)} × {name}"

@@ -23,18 +23,15 @@ def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
     rows: of `compare.compare`, of the metric that leads the page.
 
   """
-  if len(rows) == 1:
-    return [one_system(runs, rows[0])]
-  return [sentence(runs, row, rows[0]) for row in rows[1:]]
-
-
-def one_system(runs: Runs, row: Row) -> str:
-  """Say what a page of one system says of it."""
+  if len(rows) > 1:
+    return [sentence(runs, row, rows[0]) for row in rows[1:]]
+  (row,) = rows
   metric, where = _metric(row)
-  return (
-    f"{runs.systems[0].label} has {metric} {row['mean']:.3f}{_width(row['half_width'])} on {where} "
-    f"({row['questions']} questions{_seeds(row)}). There is no second system to compare it with."
-  )
+  width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
+  counted = f"{row['questions']} questions, seeds: {row['seeds']}"
+  if row["sd"] is not None:
+    counted += f" with s.d. {row['sd']:.3f}"
+  return [f"{runs.systems[0].label} has {metric} {row['mean']:.3f}{width} on {where} ({counted})."]
 
 
 def sentence(runs: Runs, row: Row, base: Row) -> str:
@@ -81,39 +78,19 @@ def _p(p: float) -> str:
   return said.replace("<", "< ") if said.startswith("<") else f"= {said}"
 
 
-def _width(width: float | None) -> str:
-  return "" if width is None else f" ± {width:.3f}"
-
-
-def _seeds(row: Row) -> str:
-  if row["sd"] is None:
-    return ", one seed" if row["seeds"] == 1 else ""
-  return f", {row['seeds']} seeds with s.d. {row['sd']:.3f}"
-
-
 def protocol(runs: Runs, row: Row) -> str:
   """Say how the figures were measured, in a line."""
-  _, where = _metric(row)
-  run = runs.first_run
-  ties = chosen = ""
-  if run is not None and run.content is not None:
-    ties = f"; ties: {run.content['ties']}"
-    selectors = _selectors(runs)
-    chosen = f"; the best checkpoint was chosen by {selectors}" if selectors else ""
-  return (
-    f"Protocol: {PROTOCOL[runs.task]}, questions of {where}{ties}{chosen}; ± is the 95 % half-width "
-    "over questions."
-  )
-
-
-def _selectors(runs: Runs) -> str:
-  """Say by what checkpoints were chosen, run by run where that differs; "" of none."""
-  contents = [(s.label, s.content) for s in runs.systems if s.content is not None]
-  trained = [(label, its) for label, its in contents if any(o["steps"] > 0 for o in its["seeds"])]
-  by_label = {label: its["selected_on"] for label, its in trained}
-  if len(set(by_label.values())) == 1:
-    return next(iter(by_label.values()))
-  return " and ".join(f"{selector} ({label})" for label, selector in by_label.items())
+  said = f"Protocol: {PROTOCOL[runs.task]}, questions of {_metric(row)[1]}"
+  selectors: dict[str, list[str]] = {}
+  for system in runs.systems:
+    if system.content and any(outcome["steps"] > 0 for outcome in system.content["seeds"]):
+      selectors.setdefault(system.content["selected_on"], []).append(system.label)
+  if runs.first_run is not None and runs.first_run.content is not None:
+    said += f"; ties: {runs.first_run.content['ties']}"
+  if selectors:
+    chosen = [f"{selector} ({', '.join(labels)})" for selector, labels in selectors.items()]
+    said += f"; the best checkpoint was chosen by {' and '.join(chosen)}"
+  return said + "; ± is the 95 % half-width over questions."
 
 
 def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:

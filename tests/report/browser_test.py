@@ -114,7 +114,7 @@ def test_hostile_texts_are_shown_and_execute_nothing(browser, tmp_path):
   assert page_cases.HOSTILE in find("#per-question tbody button")[0].text
   find("#per-question tbody button")[0].click()
   until(lambda: find(".panel li"))
-  assert page_cases.HOSTILE in find(".panel li div > span:not(.around)")[0].text
+  assert page_cases.HOSTILE in find(".panel li div > span")[0].text
   assert browser.title == run.name and not find("main img")
   assert browser.get_log("browser") == []
 

@@ -45,11 +45,10 @@ def test_the_page_of_many_runs_names_the_choice_and_who_looked_at_test():
     "cells": [["", "", "MAP"], ["*", "rate=<1e-5>", "0.6000"]],
     "left": 2,
     "ledger": [["run", "folder", "times"], ["rate=<1e-5>, seed 0", "abc", "2"]],
-    "notes": ["a note"],
   }
   text = many.make("Sweep <x>", "a heading", marks=MARKS, **arguments)
   shown = page_cases.Page(text)
-  assert [a["id"] for a, _ in shown.of("section")] == ["verdict", "points", "notes", "ledger"]
+  assert [a["id"] for a, _ in shown.of("section")] == ["verdict", "points", "ledger"]
   assert "chosen by MAP on dev" in shown.of("p", **{"class": "verdict"})[0][1]
   cells = {text for tag in ("th", "td") for _, text in shown.of(tag)}
   assert {"rate=<1e-5>, seed 0", "2", "0.6000"} <= cells
@@ -76,9 +75,9 @@ def system(label="x"):
 
 def test_every_seed_has_its_curve_with_the_best_marked():
   drawn = plots.training(Runs((system(),), "test", {}, (), ""))
-  assert set(drawn) == {"dev-step", "curve-loss", "curve-kl"}
-  lines = [a for a, *_ in shapes(drawn["dev-step"], "polyline") if a["class"] == "d-c0"]
-  rings = shapes(drawn["dev-step"], "circle")
+  assert set(drawn) == {"curve-selector", "curve-loss", "curve-kl"}
+  lines = [a for a, *_ in shapes(drawn["curve-selector"], "polyline") if a["class"] == "d-c0"]
+  rings = shapes(drawn["curve-selector"], "circle")
   assert len(lines) == len(rings) == 2
   attributes, _, tip = rings[0]
   assert tip == "x, seed 0, best: 0.4000"

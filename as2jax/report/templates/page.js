@@ -8,7 +8,6 @@
   const rows = Array.from(body.rows);
   const search = document.getElementById("search");
   const filter = document.getElementById("filter");
-  const context = document.getElementById("context");
   const count = document.getElementById("count");
   const systems = JSON.parse(document.getElementById("labels").textContent);
   const CHUNK = 40; // questions of a packed element, as in questions.py
@@ -24,16 +23,10 @@
 
   // Which rows are shown.
   const wanted = (row) => {
-    const rest = row.hasAttribute("data-rest");
     const last = row.cells[row.cells.length - 1].classList;
-    switch (filter.value) {
-      case "counted": return !rest;
-      case "rest": return rest;
-      case "better": return last.contains("up");
-      case "worse": return last.contains("down");
-      case "same": return !rest && !last.contains("up") && !last.contains("down");
-      default: return true;
-    }
+    const sign = last.contains("up") ? "better" : last.contains("down") ? "worse" : "same";
+    const rest = row.hasAttribute("data-rest");
+    return ["", rest ? "rest" : "counted", rest ? "rest" : sign].includes(filter.value);
   };
   const update = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -83,7 +76,7 @@
 
   const first = (rank) => parseInt(String(rank), 10);
   const entry = (found, system, at) => {
-    const [id, text, label, previous, next] = found.c[at];
+    const [id, text, label] = found.c[at];
     const item = make("li", undefined, label === 1 ? "right" : "");
     item.dataset.c = String(at);
     const ranks = found.s[system].r.map((seed) => seed[at]);
@@ -92,12 +85,9 @@
     const score = found.s[system].v[at]; // a text where it is infinite
     item.append(rank, make("span", score.toFixed ? score.toFixed(4) : score, "score"));
     const words = make("div");
-    const around = (n) => { if (n >= 0) words.append(make("span", found.t[n], "around")); };
-    around(previous);
-    const sentence = make("span", found.t[text]);
+    const sentence = make("span", text);
     sentence.dir = "auto";
     words.append(sentence);
-    around(next);
     const said = label === 1 ? "right" : label === 0 ? "wrong" : "not judged";
     const others = found.s.flatMap((other, n) =>
       other && n !== system ? [`${other.r[0][at] ?? "not listed"} by ${systems[n]}`] : []);
@@ -186,7 +176,5 @@
   });
   search.addEventListener("input", update);
   filter.addEventListener("change", update);
-  context.addEventListener("change", () =>
-    table.classList.toggle("with-context", context.checked));
   update();
 })();
