@@ -125,7 +125,6 @@ def squad(
   target: Annotated[str, typer.Argument(metavar="TARGET", help="in ASNQ's form, with a header")],
   split: Annotated[str, typer.Option(help="train, dev or test (all articles)")] = "test",
   paragraphs: Annotated[int, typer.Option(help="that give a question's candidates")] = 3,
-  context: Annotated[bool, typer.Option(help="columns previous, next and title, too")] = True,
 ) -> None:
   """Writes SQuAD in ASNQ's form. A question's candidates are the sentences of nearby paragraphs."""
   from as2jax.data import tables
@@ -138,4 +137,4 @@ def squad(
     )
   tables.check_place(target, "TARGET", source=file)
   rows = reader.asnq_rows(file, split=split, paragraphs=paragraphs)
-  print(f"{target}: {asnq.write_asnq(target, rows, context=context)} rows")
+  print(f"{target}: {asnq.write_asnq(target, rows)} rows")

@@ -172,7 +172,7 @@ def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
 
   Args:
     name: of a data set, or `all`.
-    options: of `dataset.load_any`.
+    options: of `dataset.load`.
     as_json: whether JSON is printed.
 
   Raises:
@@ -181,7 +181,7 @@ def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
   """
   if name == "all":
     return check_all(options, as_json=as_json)
-  card = data_card(datasets.load_any(name, **options))
+  card = data_card(datasets.load(name, pool=None, **options))
   print(json.dumps(card, ensure_ascii=False) if as_json else text_of(card))
   return int(card["verdict"] == "differs")
 
@@ -260,7 +260,7 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   for name, spec in SPECS.items():
     try:
       if located(spec, root, downloads / name):
-        cards[name] = data_card(datasets.load_any(name, **options | {"download": False}))
+        cards[name] = data_card(datasets.load(name, pool=None, **options | {"download": False}))
         status = max(status, int(cards[name]["verdict"] == "differs"))
       else:
         absent[name] = lacking(spec, root, downloads / name)

@@ -37,11 +37,14 @@ class Splits(Mapping[str, Split], Generic[Split]):
     self._held: dict[str, Split] = {}
 
   def __getitem__(self, name: str) -> Split:
-    if name not in self._names:
+    if name not in self:
       raise KeyError(name)
     if name not in self._held:
-      self._held[name] = self._read(name)
+      self._held[name] = self._find(name)
     return self._held[name]
+
+  def _find(self, name: str) -> Split:
+    return self._read(name)
 
   def __contains__(self, name: object) -> bool:
     return name in self._names  # the mixin's own asks for the content, which would be decoded
@@ -53,35 +56,25 @@ class Splits(Mapping[str, Split], Generic[Split]):
     return len(self._names)
 
 
-class Unions(Mapping[str, tuple[Question, ...]]):
+class Unions(Splits):
   """The splits of a data set, and under `a+b` the questions of both (CASSIE reports `dev+test`).
 
   Iteration yields only the single splits.
   """
 
   def __init__(self, splits: Mapping[str, tuple[Question, ...]]):
-    self._splits = splits
-    self._held: dict[str, tuple[Question, ...]] = {}
+    super().__init__(splits, splits.__getitem__)
 
   def __contains__(self, name: object) -> bool:
-    return isinstance(name, str) and all(part in self._splits for part in name.split("+"))
+    return isinstance(name, str) and set(name.split("+")) <= set(self._names)
 
-  def __getitem__(self, name: str) -> tuple[Question, ...]:
-    if name not in self:
-      raise KeyError(name)
-    if "+" not in name:
-      return self._splits[name]
-    if name not in self._held:
-      questions = tuple(q for part in name.split("+") for q in self._splits[part])
-      check_ids(questions, f"evaluation.splits: {name!r}", "report the splits one by one")
-      self._held[name] = questions
-    return self._held[name]
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._splits)
-
-  def __len__(self) -> int:
-    return len(self._splits)
+  def _find(self, name: str) -> tuple[Question, ...]:
+    parts = name.split("+")
+    if len(parts) == 1:
+      return self._read(name)
+    questions = tuple(question for part in parts for question in self[part])
+    check_ids(questions, f"evaluation.splits: {name!r}", "report the splits one by one")
+    return questions
 
 
 def check_ids(questions: Iterable[Question], where: str, advice: str) -> None:
@@ -180,9 +173,8 @@ class Dataset:
 
   def _kept(self) -> Iterator[tuple[str, Question]]:
     for split, questions in self.splits.items():
-      for question in questions:
-        if self.keeps(question):
-          yield split, question
+      for question in filter(self.keeps, questions):
+        yield split, question
 
 
 def dataset(
@@ -300,10 +292,7 @@ def _only(data: Dataset, split: str) -> Dataset:
   missing = [part for part in parts if part not in data.splits]
   if missing:
     raise InputError(f"{data.name} has no split {missing[0]!r}; it has {', '.join(data.splits)}")
-  overlap = {}
-  for pair, number in (data.overlap or {}).items():
-    if set(pair.split("+")) <= set(parts):
-      overlap[pair] = number
+  overlap = {p: n for p, n in (data.overlap or {}).items() if set(p.split("+")) <= set(parts)}
   return dataclasses.replace(
     data,
     splits=Unions(Splits(parts, data.splits.__getitem__)),
@@ -315,12 +304,19 @@ def _only(data: Dataset, split: str) -> Dataset:
 
 
 def load(
-  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
+  name: str,
+  *,
+  pool: bool | None = False,
+  root: str = "",
+  cache: str = "",
+  download: bool = True,
+  check: bool = True,
 ) -> Dataset:
-  """Load a re-ranking data set from its source files, through a prepared copy in the cache.
+  """Load a data set from its source files, through a prepared copy in the cache.
 
   Args:
     name: one of `SPECS`.
+    pool: whether it is one for retrieval, whose splits are pools; None for either.
     root: the folder of the data; default $AS2JAX_DATA, then ~/.cache/as2jax/data.
     cache: the folder of prepared copies and downloads; default $AS2JAX_CACHE, then ~/.cache/as2jax.
     download: whether the public archive may be fetched where the files are absent.
@@ -328,30 +324,18 @@ def load(
 
   Raises:
     InputError: an unknown name, absent or broken source files, other counts than published, or a
-      data set for retrieval.
+      data set of the other kind.
 
   """
-  if spec_of(name).is_pool:
+  spec, stored = spec_of(name), cache_folder(cache)
+  if pool is False and spec.is_pool:
     raise InputError(
       f"data.name = {name!r} is a retrieval dataset (a pool and queries), which "
       "this config cannot rank; choose one whose questions have candidates"
     )
-  return load_any(name, root=root, cache=cache, download=download, check=check)
-
-
-def load_pool(name: str, **options: Any) -> Dataset:
-  """Load a data set for retrieval, whose splits are pools; options and errors as `load`."""
-  if not spec_of(name).is_pool:
+  if pool and not spec.is_pool:
     pools = ", ".join(spec.name for spec in SPECS.values() if spec.is_pool)
     raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
-  return load_any(name, **options)
-
-
-def load_any(
-  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
-) -> Dataset:
-  """Load a data set of either kind; options and errors as `load`."""
-  spec, stored = spec_of(name), cache_folder(cache)
   source = find(spec, data_folder(root), stored / "downloads" / name, download=download)
   try:
     from as2jax.data.prepared import prepared  # imports tensorflow_datasets

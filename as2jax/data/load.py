@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from etils import epath
@@ -41,22 +41,8 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   dataset = _own(section) if section.name in (FILES, ASNQ_FILES) else _known(section)
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
-  plain = dataset.splits
-  changes = section.rules or section.mined or not section.labelled_negatives
-  if section.mined and "train" not in plain:
-    raise InputError("data.mined is for training questions, and there is no split train")
-
-  def changed(split: str) -> tuple[Question, ...]:
-    questions = plain[split]
-    if split == "train" and not section.labelled_negatives:
-      questions = tuple(_positives_alone(question) for question in questions)
-    if split == "train" and section.mined:
-      questions = _with_mined(questions, plain, section.mined)
-    questions = normalise.apply(questions, section.rules)
-    return mined.distinct(questions) if split == "train" and section.rules else questions
-
-  splits = Unions(Splits(plain, changed) if changes else plain)
-  dataset = dataclasses.replace(dataset, splits=splits)
+  changed = _changed(dataset, section)
+  dataset = dataclasses.replace(dataset, splits=Unions(changed))
   return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
 
 
@@ -65,29 +51,53 @@ def pools() -> tuple[str, ...]:
   return tuple(spec.name for spec in datasets.SPECS.values() if spec.is_pool)
 
 
-def _retrieval(section: Any) -> Dataset:
-  refused = {
-    "data.mined: negatives for a pool are mined in its own texts; leave data.rules empty": (
-      section.mined and section.rules
-    ),
-    "data.labelled_negatives = False: the training questions of a pool have positives alone unless "
-    "data.negatives says otherwise; leave it True": not section.labelled_negatives,
-    f"data.holdout = {section.holdout}: a pool is parted by article, whose split dev selects; set it "
-    "to 0": section.holdout,
-  }
-  for problem, wrong in refused.items():
-    if wrong:
-      raise InputError(f"{section.name}: {problem}")
-  where = {"root": section.root, "cache": section.cache, "download": section.download}
-  data = datasets.load_pool(section.name, **where)
-  data = retrieval(data, negatives=section.negatives, text_rules=section.rules)
-  plain = data.splits
-  if not section.mined:
-    return data
-  if "train" not in plain:
+def _changed(dataset: Dataset, section: Any, *, rules: bool = True) -> Splits:
+  """Return the splits with text rules applied, and with other negatives in the split train."""
+  plain = dataset.splits
+  if section.mined and "train" not in plain:
     raise InputError("data.mined is for training questions, and there is no split train")
-  add = lambda its, split: _with_mined(its, plain, section.mined) if split == "train" else its
-  return dataclasses.replace(data, splits=Splits(plain, lambda split: add(plain[split], split)))
+
+  def read(split: str) -> tuple[Question, ...]:
+    questions, trained = plain[split], split == "train"
+    if trained and not section.labelled_negatives:
+      questions = tuple(_positives_alone(question) for question in questions)
+    if trained and section.mined:
+      held_out = plain[holdout.NAME] if holdout.NAME in plain else ()
+      questions = mined.added(questions, section.mined, held_out=held_out)
+    if rules and section.rules:
+      questions = normalise.apply(questions, section.rules)
+      questions = mined.distinct(questions) if trained else questions
+    return questions
+
+  return Splits(plain, read)
+
+
+def _positives_alone(question: Question) -> Question:
+  positives = tuple(question.candidates[i] for i in question.positives)
+  return dataclasses.replace(question, candidates=positives)
+
+
+def _retrieval(section: Any) -> Dataset:
+  """Load a data set for retrieval."""
+  problem = ""
+  if section.mined and section.rules:
+    problem = "data.mined: negatives for a pool are mined in its own texts; leave data.rules empty"
+  elif not section.labelled_negatives:
+    problem = (
+      "data.labelled_negatives = False: the training questions of a pool have positives alone unless "
+      "data.negatives says otherwise; leave it True"
+    )
+  elif section.holdout:
+    problem = (
+      f"data.holdout = {section.holdout}: a pool is parted by article, whose split dev selects; set "
+      "it to 0"
+    )
+  if problem:
+    raise InputError(f"{section.name}: {problem}")
+  where = {"root": section.root, "cache": section.cache, "download": section.download}
+  data = datasets.load(section.name, pool=True, **where)
+  data = retrieval(data, negatives=section.negatives, text_rules=section.rules)
+  return dataclasses.replace(data, splits=_changed(data, section, rules=False))
 
 
 def _own(section: Any) -> Dataset:
@@ -123,19 +133,6 @@ def _known(section: Any) -> Dataset:
   if note := datasets.SPECS[section.name].note:
     log.info("%s: %s", section.name, note)
   return dataset
-
-
-def _positives_alone(question: Question) -> Question:
-  positives = tuple(question.candidates[i] for i in question.positives)
-  return dataclasses.replace(question, candidates=positives)
-
-
-def _with_mined(
-  questions: tuple[Question, ...], splits: Mapping[str, Any], folders: Iterable[str]
-) -> tuple[Question, ...]:
-  """Add mined negatives behind the training questions' own candidates."""
-  held_out = splits[holdout.NAME] if holdout.NAME in splits else ()
-  return mined.added(questions, folders, held_out=held_out)
 
 
 def require(dataset: Dataset, splits: Iterable[str]) -> None:

@@ -10,8 +10,7 @@ import dataclasses
 import hashlib
 import io
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import filelock
@@ -19,8 +18,6 @@ import numpy as np
 import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
-from rich.console import Console
-from rich.progress import track
 
 from as2jax.data.record import Candidate, Passage, Query, Question
 from as2jax.data.source import Counts, PoolCounts, Source, Spec
@@ -91,18 +88,19 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]
-  if copy := _read(home, spec, warn=True):
+  if copy := _read(home, spec):
     return copy
   if "://" in str(home):
     raise OSError("it is not a local folder")
   home.parent.mkdir(parents=True, exist_ok=True)
   with filelock.FileLock(f"{home}.lock"):
-    return _read(home, spec) or _prepare(spec, source, home)
+    return _read(home, spec, log=logging.debug) or _prepare(spec, source, home)
 
 
-def _read(home: epath.Path, spec: Spec, *, warn: bool = False) -> Prepared | None:
+def _read(home: epath.Path, spec: Spec, log: Callable = logging.warning) -> Prepared | None:
   """Return the copy in a folder, None where there is none or it is damaged."""
-  log = logging.warning if warn else logging.debug
+  if not home.exists():
+    return None
   try:
     content = unseal((home / MANIFEST).read_text())
     for name, (size, checksum) in content["files"].items():
@@ -111,12 +109,9 @@ def _read(home: epath.Path, spec: Spec, *, warn: bool = False) -> Prepared | Non
     kind = PoolCounts if spec.is_pool else Counts
     counts = {split: kind(*numbers) for split, numbers in content["counts"].items()}
     return Prepared(home, counts, *(content[key] for key in ("fingerprints", "facts", "overlap")))
-  except FileNotFoundError as error:
-    if (home / MANIFEST).exists():
-      log("%s: the prepared copy is damaged (%s); preparing anew", home, error)
-  except (ValueError, KeyError, TypeError) as error:
+  except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
     log("%s: the prepared copy is damaged (%s); preparing anew", home, error)
-  return None
+    return None
 
 
 def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
@@ -134,17 +129,13 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
     for path in scratch.glob("*/*"):
       make_durable(path)
       files[str(path.relative_to(scratch))] = path.stat().length, checksum_of(path)
-    counts, facts = {}, {}
+    content: dict[str, Any] = {"files": files, "counts": {}, "fingerprints": {}, "facts": {}}
     for split, its in statistics.items():
-      counts[split] = tuple(its.counts["pool" if spec.is_pool else "all"].asdict().values())
-      facts[split] = its.asdict()
-    content = {
-      "files": files,
-      "counts": counts,
-      "fingerprints": {split: its.fingerprint() for split, its in statistics.items()},
-      "facts": facts,
-      "overlap": overlap(statistics),
-    }
+      counts = its.counts["pool" if spec.is_pool else "all"]
+      content["counts"][split] = tuple(counts.asdict().values())
+      content["fingerprints"][split] = its.fingerprint()
+      content["facts"][split] = its.asdict()
+    content["overlap"] = overlap(statistics)
     (scratch / MANIFEST).write_text(seal(content))
     for path in (scratch / MANIFEST, *map(scratch.joinpath, spec.tables), scratch):
       make_durable(path)
@@ -182,7 +173,7 @@ def _write(
 
     def encoded(split=split, paths=paths) -> Iterator[dict]:
       count = 0
-      for record in _shown(spec.records(table, split, paths), f"preparing {name} {split}"):
+      for record in spec.records(table, split, paths):
         statistics[split].take(record)
         count += 1
         yield _encode(table, record)
@@ -195,26 +186,17 @@ def _write(
     writer.close_all()
 
 
-def _shown(records: Any, what: str) -> Any:
-  """Show the progress of a long preparation on a terminal."""
-  terminal = sys.stderr.isatty()
-  return track(records, what, console=Console(stderr=True), transient=True, disable=not terminal)
-
-
 def _encode(table: str, record: Any) -> dict:
   """Return a record as TFDS stores it: texts as bytes, lists as arrays."""
   example: dict[str, Any] = {}
   for name, feature in FEATURES[table].items():
     value = getattr(record, name)
-    if feature is TEXT:
-      example[name] = value.encode()
-    elif name == "candidates":
-      columns = {}
+    if name == "candidates":
+      example[name] = {}
       for field, kind in CANDIDATE.items():
-        columns[field] = _array([getattr(candidate, field) for candidate in value], kind)
-      example[name] = columns
+        example[name][field] = _array([getattr(candidate, field) for candidate in value], kind)
     else:
-      example[name] = _array(value, LISTS[name])
+      example[name] = value.encode() if feature is TEXT else _array(value, LISTS[name])
   return example
 
 
@@ -229,13 +211,11 @@ def _decode(table: str, example: Mapping) -> Any:
   values: list[Any] = []
   for name, feature in FEATURES[table].items():
     value = example[name]
-    if feature is TEXT:
-      values.append(value.decode())
-    elif name == "candidates":
+    if name == "candidates":
       columns = [_plain(value[field], kind) for field, kind in CANDIDATE.items()]
       values.append(tuple(Candidate(*row) for row in zip(*columns, strict=True)))
     else:
-      values.append(tuple(_plain(value, LISTS[name])))
+      values.append(value.decode() if feature is TEXT else tuple(_plain(value, LISTS[name])))
   return RECORDS[table](*values)
 
 

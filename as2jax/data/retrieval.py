@@ -10,8 +10,6 @@ from as2jax.data.record import Candidate, Passage, Pool, Query, Question, make_q
 from as2jax.data.text import normalise
 from as2jax.runtime.errors import InputError
 
-NEGATIVES = ("none", "paragraph")
-
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval(Dataset):
@@ -26,40 +24,36 @@ class Retrieval(Dataset):
 
 
 def retrieval(dataset: Dataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
-  """Builds the questions and the pool of every split, with text rules applied.
+  """Build the questions and the pool of every split, with text rules applied.
 
   The split `train` keeps questions of one text apart, as each has annotators of its own; the others
   have one query a text, as the rules leave it.
 
   Args:
-    negatives: one of `NEGATIVES`; see `with_paragraph`.
-
-  Raises:
-    InputError: other negatives.
+    dataset: whose splits are pools.
+    negatives: `none`, or those of the `paragraph`; see `with_paragraph`.
+    text_rules: see `normalise.apply`.
 
   """
-  _check(negatives)
   make = with_paragraph if negatives == "paragraph" else aligned
 
   def pool(split: str) -> Pool:
     whole = ruled(dataset.splits[split], text_rules)
     return whole if split == "train" else Pool(whole.passages, one_per_text(whole.queries))
 
-  pools = Splits(tuple(dataset.splits), pool)
-  splits = Splits(tuple(dataset.splits), lambda split: make(pools[split]))
-  return _over(dataset, splits, pools)
+  pools = Splits(dataset.splits, pool)
+  return _over(dataset, Splits(dataset.splits, lambda split: make(pools[split])), pools)
 
 
 def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
-  """Turns a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
+  """Turn a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
   Passages are the distinct sentences, queries the questions that have a positive one. The training
   questions keep their own candidates where `negatives` are of the `paragraph`, else the gold one and
   what was mined for them.
   """
-  _check(negatives)
   pools = Splits(
-    tuple(dataset.splits), lambda split: pool_of(dataset.splits[split], merge=split != "train")
+    dataset.splits, lambda split: pool_of(dataset.splits[split], merge=split != "train")
   )
 
   def questions(split: str) -> tuple[Question, ...]:
@@ -69,24 +63,13 @@ def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
       return dataset.splits[split]
     return mined.carried(aligned(pools[split]), dataset.splits[split])
 
-  splits = Splits(tuple(dataset.splits), questions)
-  return _over(dataset, splits, pools)
+  return _over(dataset, Splits(dataset.splits, questions), pools)
 
 
 def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:
-  """Return the data set with other splits and with pools."""
-  return Retrieval(
-    dataset.name,
-    splits,
-    dataset.clean,
-    dataset.source,
-    dataset.fingerprints,
-    dataset.statistics,
-    dataset.overlap,
-    missing=dataset.missing,
-    contents=dataset.contents,
-    pools=pools,
-  )
+  """Return the data set with other splits and with pools; its official filter is for its candidates."""
+  others = {"official": "", "average_recall": False, "splits": splits, "pools": pools}
+  return Retrieval(**{**vars(dataset), **others})
 
 
 def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
@@ -122,11 +105,6 @@ def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
     if votes:
       queries.append(make_query(question.id, question.text, votes))
   return Pool(tuple(passages.values()), one_per_text(queries) if merge else tuple(queries))
-
-
-def _check(negatives: str) -> None:
-  if negatives not in NEGATIVES:
-    raise InputError(f"data.negatives = {negatives!r}: use one of {', '.join(NEGATIVES)}")
 
 
 def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
@@ -165,14 +143,12 @@ def ruled(pool: Pool, names: Sequence[str]) -> Pool:
     return pool
   asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)
   (whole,) = normalise.apply([Question("pool", "pool", _candidates(pool.passages, ()))], names)
-  passages = [
-    dataclasses.replace(p, text=c.text, previous=c.previous, next=c.next, title=c.title)
-    for p, c in zip(pool.passages, whole.candidates, strict=True)
-  ]
-  queries = [
-    dataclasses.replace(query, text=question.text)
-    for query, question in zip(pool.queries, asked, strict=True)
-  ]
+  passages, queries = [], []
+  for passage, c in zip(pool.passages, whole.candidates, strict=True):
+    texts = {"text": c.text, "previous": c.previous, "next": c.next, "title": c.title}
+    passages.append(dataclasses.replace(passage, **texts))
+  for query, question in zip(pool.queries, asked, strict=True):
+    queries.append(dataclasses.replace(query, text=question.text))
   return Pool(tuple(passages), tuple(queries))
 
 
@@ -211,9 +187,4 @@ def often_asked(queries: Sequence[Query], least: int) -> tuple[Query, ...]:
 def aligned(pool: Pool) -> tuple[Question, ...]:
   """Return each query as a question with its gold passage as the only candidate."""
   place = pool.place()
-  questions = []
-  for query in pool.queries:
-    gold = query.answers[0]
-    candidates = _candidates([pool.passages[place[gold]]], [gold])
-    questions.append(Question(query.id, query.text, candidates))
-  return tuple(questions)
+  return with_candidates(pool, [[place[query.answers[0]]] for query in pool.queries])

@@ -442,7 +442,7 @@ def training_questions(
     questions = user_files.read_labelled(epath.Path(data).expanduser())
   else:
     if datasets.SPECS[data].is_pool:
-      pools = datasets.load_pool(data).splits
+      pools = datasets.load(data, pool=True).splits
       splits = {split: with_paragraph(pools[split], every=True) for split in pools}
     else:
       splits = datasets.dataset(data).splits

@@ -99,12 +99,11 @@ def test_a_data_set_without_the_split_says_how_to_have_it():
 
 def test_a_users_file_in_asnqs_form_is_read_by_its_classes(tmp_path):
   rows = [Row(0, "who?", f"Sentence {label}.", label) for label in (1, 4, 2, 3)]
-  for context in (False, True):
-    path = tmp_path / f"{context}.tsv"
-    write_asnq(path, rows, context=context)
-    actual = load.load(section(name="asnq_files", train=str(path)))
-    (only,) = actual.splits["train"]
-    assert actual.name == "asnq_files" and [c.label for c in only.candidates] == [0, 1, 0, 0]
+  path = tmp_path / "train.tsv"
+  write_asnq(path, rows)
+  actual = load.load(section(name="asnq_files", train=str(path)))
+  (only,) = actual.splits["train"]
+  assert actual.name == "asnq_files" and [c.label for c in only.candidates] == [0, 1, 0, 0]
   with pytest.raises(InputError, match="data.name = 'asnq_files' needs the paths"):
     load.load(section(name="asnq_files"))
   with pytest.raises(InputError, match="data.columns, data.drop is for data.name=files"):

@@ -13,15 +13,11 @@ question, sentence (or candidate, or answer) and label (1: answers, 0: does not)
 any previous, next (or successive) and title; `UNUSED` are allowed and not used.
 """
 
-import contextlib
 import csv
 import dataclasses
 import functools
-import json
-import os
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -31,16 +27,14 @@ from as2jax.data.lines import LONGEST, Lines, json_objects, quoted, text_problem
 from as2jax.data.record import Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
+from as2jax.runtime.files import write_whole
 
 COLUMNS = ("question", "sentence", "label")
-CLASSES = (1, 2, 3, 4)
-POSITIVE = 4
 CONTEXT = ("previous", "next", "title")  # the fields of a row that may be ""
 UNUSED = ("question_id", "candidate_id", "document", "doc_id", "url")
-FIELDS = (*COLUMNS, *CONTEXT, *UNUSED)
 ALIASES = {"candidate": "sentence", "answer": "sentence", "successive": "next"}
-BUCKET_ROWS = 200_000  # of a scattered file held at once, about; BUCKETS files at most
-BUCKETS = 128
+CLASSES, POSITIVE = ("1", "2", "3", "4"), 4
+PASS_ROWS = 1_000_000  # that are held at once of a file whose questions' rows stand apart, about
 
 
 class Row(NamedTuple):
@@ -58,9 +52,8 @@ class Row(NamedTuple):
 def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]:
   """Yield the rows of each question (by its text), in the order in which questions are first seen.
 
-  The rows are read twice. Where each question's rows stand together, they are passed on as they
-  come; otherwise they go through temporary files, so that memory holds a hash of each question and
-  the rows of one bucket of questions.
+  Where each question's rows stand together, the rows are read twice and passed on as they come;
+  otherwise they are read once for each `PASS_ROWS` of them. Memory holds a hash of each question.
 
   Args:
     rows: returns a new iterator over the rows at each call.
@@ -79,23 +72,14 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
   if not scattered:
     yield from together(rows())
     return
-  logging.info("%s: rows of a question stand apart; they are brought together on disk", name)
-  buckets = min(max(count // BUCKET_ROWS, 1), BUCKETS)
-  with contextlib.ExitStack() as stack:
-    files = []
-    for _ in range(buckets):
-      file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
-      files.append(stack.enter_context(file))
+  logging.info("%s: rows of a question stand apart: the file is read several times", name)
+  size = max(len(ranks) * PASS_ROWS // count, 1)
+  for first in range(0, len(ranks), size):
+    groups: dict[str, list[Row]] = {}
     for row in rows():
-      rank = ranks[short_hash(row.question)]
-      files[rank * buckets // len(ranks)].write(json.dumps(row) + "\n")
-    for file in files:
-      file.seek(0)
-      groups: dict[str, list[Row]] = {}
-      for line in file:
-        row = Row(*json.loads(line))
+      if first <= ranks[short_hash(row.question)] < first + size:
         groups.setdefault(row.question, []).append(row)
-      yield from groups.values()
+    yield from groups.values()
 
 
 def together(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -149,139 +133,103 @@ def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
     yield make_question(f"q{number}", group, positive=POSITIVE)
 
 
-def iterate_rows(path: epath.PathLike) -> Iterator[Row]:
-  """Yield the rows of the file; `label` is the class."""
-  lines = Lines(path)
-  names: Sequence[str] = COLUMNS
-  count = 0
-  for number, line in lines:
-    cells = line.split("\t")
-    if number == 1 and "label" in cells:
-      names = _header(cells, lines, (*COLUMNS, *CONTEXT))
-      continue
-    count += 1
-    yield _row(names, cells, CLASSES, lines)
-  if not count:
-    raise lines.error("nothing follows the header; get the file again")
-
-
-def _header(cells: Sequence[str], lines: Lines, known: Sequence[str]) -> list[str]:
-  """Return the fields of a header, which must be known, differ, and include `COLUMNS`."""
-  names = [ALIASES.get(cell, cell) for cell in cells]
-  if not set(COLUMNS) <= set(names) <= set(known) or len(set(names)) < len(names):
-    raise lines.error(
-      f"the header is {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
-      f"{', '.join(known[len(COLUMNS) :])}"
-    )
-  return names
-
-
-def _row(names: Sequence[str], cells: Sequence[Any], labels: Sequence[int], lines: Lines) -> Row:
-  """Check the cells of a row; `labels` are those that its label may be."""
-  if len(cells) != len(names):
-    shown = quoted(", ".join(cells))
-    raise lines.error(f"{len(cells)} columns in {shown}; expected {len(names)}: {', '.join(names)}")
-  record = dict(zip(names, cells))
-  texts = []
-  for name in ("question", "sentence", *CONTEXT):
-    value = record.get(name)
-    if problem := text_problem(name, value):
-      raise lines.error(problem)
-    texts.append(value or "")
-    if name in COLUMNS and not texts[-1].strip():
-      raise lines.error(f"the field {name} is empty; every line needs a {name}")
-  label = record.get("label")
-  if type(label) not in (int, str) or str(label) not in map(str, labels):
-    raise lines.error(
-      f"label is {quoted(str(label))}; expected one of {', '.join(map(str, labels))}"
-    )
-  return Row(lines.number, *texts[:2], int(label), *texts[2:])
-
-
-def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> int:
-  """Writes rows (with classes as labels) in ASNQ's format, the whole file or none; returns how many.
-
-  Args:
-    rows: tabs and line breaks in their texts become spaces.
-    context: writes a header and the columns previous, next and title too.
-
-  """
-  path = epath.Path(path)
-  scratch = path.parent / f".{path.name}.{os.getpid()}"
-  count = 0
-  try:
-    with scratch.open("wb") as file:
-      if context:
-        file.write(("\t".join((*COLUMNS, *CONTEXT)) + "\n").encode())
-      for row in rows:
-        cells = [row.question, row.text, str(row.label)]
-        cells += [row.previous, row.next, row.title] if context else []
-        file.write(("\t".join(" ".join(cell.split()) for cell in cells) + "\n").encode())
-        count += 1
-    scratch.replace(path)
-  except BaseException:
-    scratch.unlink(missing_ok=True)
-    raise
-  return count
-
-
 def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
-  """Yield the questions of a file, of which memory holds one at a time (see `grouped`).
-
-  Questions are told apart by their text and numbered as in `iterate_asnq`.
+  """Yield the questions of a file of labelled sentences, numbered as in `iterate_asnq`.
 
   Raises:
     InputError: anything but such a file; names file, line and value.
 
   """
-  rows = functools.partial(judged_rows, path)
+  rows = functools.partial(iterate_rows, path, judged=True)
   for number, group in enumerate(grouped(rows, str(path)), 1):
     yield make_question(f"q{number}", group, positive=1)
 
 
-def judged_rows(path: epath.PathLike) -> Iterator[Row]:
-  """Yield the rows of a file of labelled sentences: JSON objects, or columns under a header."""
-  path = epath.Path(path)
-  is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]:
+  """Yield the rows of a file of ASNQ, or (`judged`) of labelled sentences: 0 or 1 under a header."""
+  is_csv = judged and epath.Path(path).name.lower().removesuffix(".gz").endswith(".csv")
   lines = Lines(path, ends=is_csv)
-  header: list[str] = []
+  labels = ("0", "1") if judged else CLASSES
+  names: Sequence[str] = ()
   count = 0
-  for cells in _comma_separated(lines) if is_csv else _lines_of_cells(lines):
+  for cells in _commas(lines) if is_csv else _tabs(lines, judged):
     if isinstance(cells, dict):
-      names = [ALIASES.get(field, field) for field in cells]
-      if unknown := [name for name in names if name not in FIELDS or names.count(name) > 1]:
-        problem = f"{quoted(unknown[0])} is not a known field, or is given twice"
-        raise lines.error(f"{problem}; known are {', '.join((*FIELDS, *ALIASES))}")
-      yield _row(names, list(cells.values()), (0, 1), lines)
-    elif not header:
-      header = _header(cells, lines, FIELDS)
+      names, values = _fields(list(cells), lines), list(cells.values())
+    elif not names and (judged or "label" in cells):
+      names = _fields(cells, lines)
       continue
     else:
-      yield _row(header, cells, (0, 1), lines)
+      names, values = names or COLUMNS, cells
     count += 1
+    if len(values) != len(names):
+      shown = quoted(", ".join(values))
+      expected = f"expected {len(names)}: {', '.join(names)}"
+      raise lines.error(f"{len(values)} columns in {shown}; {expected}")
+    yield _row(dict(zip(names, values)), labels, lines)
   if not count:
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _lines_of_cells(lines: Lines) -> Iterator[list[str] | dict]:
-  """Yield the JSON object of each line, or the cells between its tabs, as the first line has it."""
+def _tabs(lines: Lines, judged: bool) -> Iterator[list[str] | dict]:
+  """Yield the cells between the tabs of each line, or its JSON object where the first line is one."""
   objects = False
   for number, line in lines.filled("sentence"):
-    objects = objects or (number == 1 and line.lstrip().startswith("{"))
+    objects = objects or (judged and number == 1 and line.lstrip().startswith("{"))
     yield next(json_objects([(number, line)], lines)) if objects else line.split("\t")
 
 
-def _comma_separated(lines: Lines) -> Iterator[list[str]]:
+def _commas(lines: Lines) -> Iterator[list[str]]:
   csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
-  reader = csv.reader((line for _, line in lines), strict=True)
   first = 1
   try:
-    for cells in reader:
+    for cells in csv.reader((line for _, line in lines), strict=True):
       yield cells
       first = lines.number + 1
   except csv.Error as error:
     problem = f"not a line of CSV ({error}); close quotation marks, and double those inside a cell"
     raise lines.error(problem, first) from error
+
+
+def _fields(cells: Sequence[str], lines: Lines) -> list[str]:
+  """Return the fields of a header or an object, which must be known, differ, and include `COLUMNS`."""
+  names = [ALIASES.get(cell, cell) for cell in cells]
+  known = {*COLUMNS, *CONTEXT, *UNUSED}
+  if not set(COLUMNS) <= set(names) <= known or len(set(names)) < len(names):
+    raise lines.error(
+      f"the fields are {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
+      f"{', '.join((*CONTEXT, *UNUSED))}"
+    )
+  return names
+
+
+def _row(record: Mapping[str, Any], labels: Sequence[str], lines: Lines) -> Row:
+  """Check the fields of a row; `labels` are those that its label may be."""
+  texts = []
+  for name in ("question", "sentence", *CONTEXT):
+    value = record.get(name)
+    problem = text_problem(name, value)
+    if name in COLUMNS and not problem and not (value or "").strip():
+      problem = f"the field {name} is empty; every line needs a {name}"
+    if problem:
+      raise lines.error(problem)
+    texts.append(value or "")
+  label = record["label"]
+  if type(label) not in (int, str) or str(label) not in labels:
+    raise lines.error(f"label is {quoted(str(label))}; expected one of {', '.join(labels)}")
+  return Row(lines.number, *texts[:2], int(label), *texts[2:])
+
+
+def write_asnq(path: epath.PathLike, rows: Iterable[Row]) -> int:
+  """Write rows (with classes as labels) under a header, the whole file or none; returns how many.
+
+  Tabs and line breaks in texts become spaces.
+  """
+  lines = ["\t".join((*COLUMNS, *CONTEXT))]
+  for row in rows:
+    cells = row.question, row.text, str(row.label), row.previous, row.next, row.title
+    lines.append("\t".join(" ".join(cell.split()) for cell in cells))
+  write_whole(path, "\n".join(lines) + "\n")
+  return len(lines) - 1
 
 
 ASNQ = Spec(

@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.lines import ID, decoded, is_id, quoted, text_problem, unpacked
+from as2jax.data.lines import ID, decoded, is_id, parsed, quoted, unpacked
 from as2jax.data.readers.asnq import POSITIVE, Row, make_question, together
 from as2jax.data.record import Passage, Query, Question, make_query
 from as2jax.data.source import PoolCounts, Spec
@@ -73,26 +73,27 @@ def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
 
   Raises:
     InputError: not such a file; names the file and the place (line, or article, paragraph and
-      question), the value, and what to do.
+      question), and what is wrong.
 
   """
-  content = _json(path)
-  data = _field(content, "data", list, f"{path}")
-  if not data:
-    raise InputError(f"{path}: `data` holds no articles; get the file again")
-  seen: dict[str, str] = {}
-  for i, article in enumerate(data):
-    where = f"{path}: article {i + 1}"
-    title = _field(article, "title", str, where)
-    for j, paragraph in enumerate(_field(article, "paragraphs", list, where)):
-      inner = f"{where} ({quoted(title)}), paragraph {j + 1}"
-      text = _field(paragraph, "context", str, inner)
-      if not text.strip():
-        raise InputError(f"{inner}: the context is empty; give it a text or remove the paragraph")
-      questions = []
-      for k, qa in enumerate(_field(paragraph, "qas", list, inner)):
-        questions.append(_asked(qa, f"{inner}, question {k + 1}", text, seen))
-      yield Paragraph(f"{i}-{j}", title, text, tuple(questions))
+  content, where = _json(path), f"{path}"
+  seen: set[str] = set()
+  try:
+    if not content["data"]:
+      raise ValueError("`data` holds no articles")
+    for i, article in enumerate(content["data"]):
+      where = f"{path}: article {i + 1}"
+      title = _text(article, "title")
+      for j, paragraph in enumerate(article["paragraphs"]):
+        inner = where = f"{path}: article {i + 1} ({quoted(title)}), paragraph {j + 1}"
+        text, questions = _text(paragraph, "context"), []
+        for k, qa in enumerate(paragraph["qas"]):
+          where = f"{inner}, question {k + 1}"
+          questions.append(_asked(qa, text, seen))
+        yield Paragraph(f"{i}-{j}", title, text, tuple(questions))
+  except (LookupError, TypeError, ValueError) as error:
+    what = f"the field {error} is missing" if isinstance(error, KeyError) else error
+    raise InputError(f"{where}: {what}; get the file again in the form of SQuAD 1.1") from error
 
 
 def _json(path: epath.PathLike) -> Any:
@@ -100,50 +101,35 @@ def _json(path: epath.PathLike) -> Any:
     content = file.read(LARGEST)
   if len(content) == LARGEST:
     raise InputError(f"{path} holds {LARGEST >> 20} MiB or more; this is no file of SQuAD's form")
+  text = decoded(content, path)
   try:
-    return json.loads(decoded(content, path))
-  except (json.JSONDecodeError, RecursionError) as error:
-    line, what = getattr(error, "lineno", 1), getattr(error, "msg", "it is nested too deeply")
+    return parsed(text)
+  except (ValueError, RecursionError) as error:
+    line = getattr(error, "lineno", 1)
     raise InputError(
-      f"{path}:{line}: not JSON ({what}); it may be cut off or another file; get it again"
+      f"{path}:{line}: not JSON ({error}); it may be cut off or another file; get it again"
     ) from error
 
 
-def _field(record: Any, name: str, kind: type, where: str) -> Any:
-  """Return a field of a JSON object, of the right kind."""
-  if not isinstance(record, Mapping):
-    raise InputError(f"{where}: {quoted(json.dumps(record))} is no JSON object; SQuAD 1.1 has one")
-  value = record.get(name)
-  if type(value) is not kind:
-    what = "is missing" if name not in record else f"is {quoted(json.dumps(value))}"
-    expected = {list: "a list", str: "a text", int: "a whole number"}[kind]
-    raise InputError(f"{where}: the field {name} {what}; expected {expected}, as in SQuAD 1.1")
-  if kind is str and (problem := text_problem(name, value)):
-    raise InputError(f"{where}: {problem}")
-  return value
+def _text(record: Mapping, name: str) -> str:
+  if not isinstance(record[name], str) or not record[name].strip():
+    raise ValueError(f"the field {name} is {quoted(json.dumps(record[name]))}; expected a text")
+  return record[name]
 
 
-def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
-  id, question = _field(qa, "id", str, where), _field(qa, "question", str, where)
-  if not is_id(id):
-    raise InputError(f"{where}: the id is {quoted(id)}; {ID}")
-  if seen.setdefault(id, where) != where:
-    raise InputError(
-      f"{where}: the id {quoted(id)} was already that of {seen[id]}; give each question its own"
-    )
-  if not question.strip():
-    raise InputError(f"{where}: the question is empty; give it a text or remove it")
+def _asked(qa: Mapping, text: str, seen: set[str]) -> Asked:
+  id, question = _text(qa, "id"), _text(qa, "question")
+  if not is_id(id) or id in seen:
+    raise ValueError(f"the id {quoted(id)} was already that of another question, or is none: {ID}")
+  seen.add(id)
   answers = []
-  for answer in _field(qa, "answers", list, where):
-    start, span = _field(answer, "answer_start", int, where), _field(answer, "text", str, where)
-    if start < 0 or not span.strip() or text[start : start + len(span)] != span:
-      raise InputError(
-        f"{where}: the answer {quoted(span)} does not stand at {start} of the context, where "
-        f"{quoted(text[max(start, 0) :])} stands"
-      )
+  for answer in qa["answers"]:
+    start, span = answer["answer_start"], _text(answer, "text")
+    if type(start) is not int or start < 0 or text[start : start + len(span)] != span:
+      raise ValueError(f"the answer {quoted(span)} does not stand at {start!r} of the context")
     answers.append((start, span))
   if not answers:
-    raise InputError(f"{where}: no answers; SQuAD 1.1 has one or more a question (2.0 does not)")
+    raise ValueError("no answers: SQuAD 1.1 has one or more a question (2.0 does not)")
   return Asked(id, question, tuple(answers))
 
 
@@ -166,12 +152,7 @@ def of_split(paragraphs: Iterable[Paragraph], split: str) -> Iterator[Paragraph]
 
 
 def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
-  """Yield the records of a table (`pool` or `queries`) of a split; `train` and `dev` divide by article.
-
-  Raises:
-    InputError: see `read_paragraphs`.
-
-  """
+  """Yield the records of a table (`pool` or `queries`) of a split; errors as `read_paragraphs`."""
   for paragraph in of_split(read_paragraphs(path), split):
     yield from records(paragraph, table)
 
@@ -194,18 +175,14 @@ def part(title: str) -> str:
   for split, share in SHARES:
     reached += share
     if place < reached:
-      return split
-  return SHARES[-1][0]
+      break
+  return split
 
 
 def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
   """Yield the records of a table of a split: of dev-v1.1 by article, of the training file all.
 
   Ids of paragraphs include their file, because two files form one pool.
-
-  Raises:
-    InputError: see `read_paragraphs`.
-
   """
   parted = epath.Path(path).name.startswith(PARTED)
   for paragraph in read_paragraphs(path):
@@ -217,7 +194,7 @@ def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
 def asnq_rows(
   path: epath.PathLike, *, split: str = "test", paragraphs: int = PARAGRAPHS
 ) -> Iterator[Row]:
-  """Rows with ASNQ's classes, made from a SQuAD file; all rows of a question stand together.
+  """Yield rows with ASNQ's classes, made from a SQuAD file; all rows of a question stand together.
 
   The question's own paragraph is the long answer. Its candidates are the sentences of that
   paragraph and of its neighbours in the article. Class 4: an answer begins in the sentence; 3: it
@@ -226,11 +203,9 @@ def asnq_rows(
   whose text occurred before is left out, because ASNQ tells questions apart by their text.
 
   Args:
+    path: the file; errors as `read_paragraphs`.
     split: `train` or `dev` of a training file by article, `test` for all articles.
     paragraphs: how many paragraphs, the own one included, give candidates.
-
-  Raises:
-    InputError: see `read_paragraphs`.
 
   """
   held: list[Paragraph] = []

@@ -52,23 +52,17 @@ def test_context_where_the_file_has_it(tmp_path):
 
 
 def test_what_is_written_is_read(tmp_path):
-  path = written(tmp_path, content())
-  for context in (False, True):
-    assert write_asnq(tmp_path / "copy", iterate_rows(path), context=context) == len(ROWS)
-    assert read_asnq(tmp_path / "copy") == read_asnq(path)
-
-
-def test_a_bad_row_leaves_the_file_as_it_was(tmp_path):
-  target = tmp_path / "made.tsv"
-  target.write_text("before")
+  path, copy = written(tmp_path, content()), tmp_path / "copy"
+  assert write_asnq(copy, iterate_rows(path)) == len(ROWS)
+  assert read_asnq(copy) == read_asnq(path)
   with pytest.raises(InputError, match="label is '5'"):
-    write_asnq(target, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))), context=True)
-  assert target.read_text() == "before" and len(list(tmp_path.iterdir())) == 2
+    write_asnq(copy, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))))
+  assert read_asnq(copy) == read_asnq(written(tmp_path, content()))
 
 
-@pytest.mark.parametrize("bucket_rows", [1, 2, 100])
-def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, bucket_rows):
-  monkeypatch.setattr(grouping, "BUCKET_ROWS", bucket_rows)
+@pytest.mark.parametrize("pass_rows", [1, 2, 100])
+def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, pass_rows):
+  monkeypatch.setattr(grouping, "PASS_ROWS", pass_rows)
   mixed = [ROWS[i] for i in (3, 0, 4, 1, 2)]
   end, it = read_asnq(written(tmp_path, content(mixed)))
   whole_it, whole_end = read_asnq(written(tmp_path, content()))
@@ -80,16 +74,6 @@ def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, b
   assert (end.id, it.id) == ("q1", "q2")  # by first sight
 
 
-def test_buckets_keep_the_order_of_first_sight(tmp_path, monkeypatch):
-  monkeypatch.setattr(grouping, "BUCKET_ROWS", 7)
-  rows = [f"question {i * 7 % 20} ?\tsentence {i} .\t1" for i in range(60)]
-  questions = read_asnq(written(tmp_path, content(rows)))
-  assert [q.text for q in questions] == [f"question {i * 7 % 20} ?" for i in range(20)]
-  assert [[c.text for c in q.candidates] for q in questions] == [
-    [f"sentence {i + k} ." for k in (0, 20, 40)] for i in range(20)
-  ]
-
-
 BROKEN = {
   "two columns": (content([*ROWS[:2], "q ?\ts"]), 3, "2 columns"),
   "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "label is '0'; expected one of 1, 2, 3, 4"),
@@ -97,7 +81,7 @@ BROKEN = {
   "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "the field sentence is empty"),
   "cut off": (content()[:-9], 5, "it may be cut off"),
   "header only": (content(["question\tsentence\tlabel"]), 1, "nothing follows the header"),
-  "unknown header": (content(["question\ttext\tlabel"]), 1, "the header is"),
+  "unknown header": (content(["question\ttext\tlabel"]), 1, "the fields are"),
   "empty": (b"", None, "is empty"),
 }
 

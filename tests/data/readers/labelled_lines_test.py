@@ -76,7 +76,7 @@ BROKEN_CSV = {
   "not closed": (commas().replace(b",Ben", b',"Ben', 1), 2, "not a line of CSV (unexpected end"),
   "marks inside": (commas([{"question": "q", "sentence": "s", "label": 1}]).replace(b",s,", b',"s" t,'), 2, "not a line of CSV"),
   "empty line": (commas() + b"\n" + commas().splitlines(True)[-1], 5, "0 columns in"),
-  "tabs": (columns(), 1, "the header is"),
+  "tabs": (columns(), 1, "the fields are"),
 }  # fmt: skip
 
 
@@ -96,12 +96,12 @@ BROKEN = {
   "no label": (changed(label=None), 2, "label is 'None'"),
   "empty sentence": (changed(sentence=" "), 2, "the field sentence is empty"),
   "number for a text": (changed(title=3), 2, "the field title is '3'"),
-  "unknown field": (changed(score=1), 2, "'score' is not a known field"),
+  "unknown field": (changed(score=1), 2, "the fields are"),
   "not an object": (json_lines() + b"[1]\n", 4, "is not a JSON object"),
   "cut off": (json_lines()[:-8], 3, "not a JSON object"),
-  "no header": (b"a\tb\t1\n", 1, "the header is"),
+  "no header": (b"a\tb\t1\n", 1, "the fields are"),
   "header only": (columns([]), 1, "nothing follows the header"),
-  "no label column": (b"question\tsentence\ttitle\na\tb\tc\n", 1, "the header is"),
+  "no label column": (b"question\tsentence\ttitle\na\tb\tc\n", 1, "the fields are"),
 }
 
 

@@ -22,7 +22,7 @@ def test_rows_in_asnqs_classes(tmp_path):
   ]
   assert sum(row.question == "Why?" for row in rows) == 6  # the second question of that text: none
   assert rows[1].previous == "Ice is “frozen” water." and rows[1].title == "The ice"
-  asnq.write_asnq(tmp_path / "made.tsv", rows, context=True)
+  asnq.write_asnq(tmp_path / "made.tsv", rows)
   questions = asnq.read_asnq(tmp_path / "made.tsv")
   assert [(len(q.candidates), len(q.positives)) for q in questions] == [(6, 2), (6, 1), (1, 1)]
   assert questions[0].candidates[0].next_label == 1
@@ -31,9 +31,9 @@ def test_rows_in_asnqs_classes(tmp_path):
 def test_the_command(tmp_path, capsys):
   path, target = written(tmp_path, squad()), tmp_path / "new" / "made.tsv"
   command = ["data", "squad", str(path)]
-  assert app.run([*command, str(target), "--no-context", "--paragraphs=2"]) == 0
+  assert app.run([*command, str(target), "--paragraphs=2"]) == 0
   assert capsys.readouterr().out == f"{target}: 13 rows\n"
-  assert target.read_text().splitlines()[1] == "What floats?\tIt floats.\t4"
+  assert target.read_text().splitlines()[2].startswith("What floats?\tIt floats.\t4\t")
   before = path.read_bytes()
   for arguments, told in (
     ([str(path)], "is the file that is read: name another"),

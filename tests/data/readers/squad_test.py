@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.card import data_card, text_of
-from as2jax.data.dataset import load_pool
+from as2jax.data.dataset import load
 from as2jax.data.readers.squad import REQA, SQUAD, held_out, read_paragraphs, read_squad
 from as2jax.data.record import Passage
 from as2jax.data.retrieval import one_per_text
@@ -119,17 +119,17 @@ def answer(**fields):
 
 
 BROKEN = {
-  "no data": ({"version": "1.1"}, "", "the field data is missing"),
+  "no data": ({"version": "1.1"}, "", "the field 'data' is missing"),
   "no articles": ({"data": []}, "", "`data` holds no articles"),
-  "no context": (broken(lambda p: p.pop("context")), " article 1 ('The_ice'), paragraph 1", "the field context is missing"),
-  "empty context": (broken(lambda p: p.update(context=" ")), " article 1 ('The_ice'), paragraph 1", "the context is empty"),
-  "empty question": (broken(lambda p: p["qas"][1].update(question="")), " article 1 ('The_ice'), paragraph 1, question 2", "the question is empty"),
+  "no context": (broken(lambda p: p.pop("context")), " article 1 ('The_ice'), paragraph 1", "the field 'context' is missing"),
+  "empty context": (broken(lambda p: p.update(context=" ")), " article 1 ('The_ice'), paragraph 1", "the field context is"),
+  "empty question": (broken(lambda p: p["qas"][1].update(question="")), " article 1 ('The_ice'), paragraph 1, question 2", "the field question is"),
   "no answers": (broken(lambda p: p["qas"][1].update(answers=[])), "question 2", "no answers"),
   "id twice": (broken(lambda p: p["qas"][1].update(id="a1")), "question 2", "already that of"),
   "white space in an id": (broken(lambda p: p["qas"][1].update(id="a 1")), "question 2", "'a 1'"),
   "answer elsewhere": (broken(answer(answer_start=3)), "question 2", "does not stand at 3"),
-  "offset is text": (broken(answer(answer_start="3")), "question 2", "expected a whole number"),
-  "half a surrogate": (json.dumps(broken(lambda p: p["qas"][1].update(question="\ud800"))).encode(), "question 2", "surrogate"),
+  "offset is text": (broken(answer(answer_start="3")), "question 2", "does not stand at '3'"),
+  "half a surrogate": (json.dumps(broken(lambda p: p["qas"][1].update(question="\ud800"))).encode(), ":1:", "surrogate"),
   "cut off": (json.dumps(squad()).encode()[:-30], ":1:", "not JSON ("),
   "not UTF-8": (json.dumps(squad(), ensure_ascii=False).encode("latin-1", "replace") + b"\xff", ":1:", "not UTF-8"),
   "a page": (b"<html>\n", ":1:", "not JSON"),
@@ -185,8 +185,8 @@ def test_prepared_and_read_back(tmp_path):
     written(tmp_path, content).rename(tmp_path / name)
   options = dict(root=str(tmp_path), cache=str(tmp_path / "cache"))
   with pytest.raises(InputError, match=r"dev-v1.1.json: .* the official squad_44 test split has"):
-    load_pool("squad_44", **options)
-  data = load_pool("squad_44", **options, check=False)
+    load("squad_44", pool=True, **options)
+  data = load("squad_44", pool=True, **options, check=False)
   for split in ("train", "dev", "test"):
     path = tmp_path / SQUAD.files[split][0].replace("train-v1.1", "train-44-articles")
     assert data.splits[split].passages == tuple(read_squad(path, "pool", split))
