@@ -22,7 +22,7 @@ def selection_split(section: Mapping[str, Any]) -> str:
 
 
 def hold_out(dataset: Dataset, fraction: float) -> Dataset:
-  """Moves a part of the training questions into the split `heldout`.
+  """Move a part of the training questions into the split `heldout`.
 
   Statistics fitted to `train` afterwards (word frequencies, rarity) therefore never see them.
   Counts, fingerprint and statistics of `train` stay those of the source.
@@ -46,16 +46,12 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
   statistics, overlap = dataset.statistics, dataset.overlap
   if statistics is None or overlap is None:
     statistics, overlap = gathered(dataset.splits)
-  of_held, _ = gathered({NAME: held})
   parts = {"train": rest, NAME: held}
-  splits = Splits(
-    (*dataset.splits, NAME), lambda name: parts[name] if name in parts else dataset.splits[name]
-  )
   return dataclasses.replace(
     dataset,
-    splits=splits,
+    splits=Splits((*dataset.splits, NAME), lambda name: parts.get(name) or dataset.splits[name]),
     fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
-    statistics=statistics | of_held,
+    statistics=statistics | gathered({NAME: held})[0],
     overlap=overlap,
   )
 
@@ -63,24 +59,18 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
 def divided(
   questions: Sequence[Question], fraction: float
 ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
-  """Divides `questions` into (those kept, those held out), each in the order of `questions`.
+  """Divide `questions` into (those kept, those held out), each in the order of `questions`.
 
   The fraction is taken of the questions with an answer and of those without, so that it holds under
   `train_filter` all and answerable, with the same questions under both. Questions are chosen by a
   hash of their text, so that no seed, machine or file order changes the choice. Questions with the
   same text stay together.
   """
-  asked = {question.text for question in questions}
+  order = lambda text: hashlib.sha256(b"holdout\0" + text.encode()).digest()
   answerable = {question.text for question in questions if question.positives}
+  others = {question.text for question in questions} - answerable
   held: set[str] = set()
-  for kind in (answerable, asked - answerable):
-    texts = sorted(kind, key=_order)
-    held.update(texts[: round(len(texts) * fraction)])
-  return (
-    tuple(q for q in questions if q.text not in held),
-    tuple(q for q in questions if q.text in held),
-  )
-
-
-def _order(text: str) -> bytes:
-  return hashlib.sha256(b"holdout\0" + text.encode()).digest()
+  for texts in (answerable, others):
+    held.update(sorted(texts, key=order)[: round(len(texts) * fraction)])
+  kept = tuple(question for question in questions if question.text not in held)
+  return kept, tuple(question for question in questions if question.text in held)

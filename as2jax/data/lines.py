@@ -15,7 +15,6 @@ from as2jax.runtime.files import refuse_others
 
 LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many GiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 GZIP = b"\x1f\x8b"
 UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
 PACKED = {  # how a file begins -> what it is

@@ -10,7 +10,7 @@ from etils import epath
 from as2jax.data.lines import Lines, json_objects, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json
+from as2jax.runtime.files import read_object
 
 FILE, CARD = "negatives.jsonl", "mining.json"
 PREFIX = "mined-"  # of the ids of mined candidates
@@ -48,17 +48,16 @@ def file(folder: epath.PathLike) -> epath.Path:
 
 def card(folder: epath.PathLike) -> dict[str, Any]:
   """Say how the negatives of a folder were mined; InputError as `file`."""
-  path = file(folder).parent / CARD
-  content = read_json(path)
-  if not isinstance(content, dict):
-    raise InputError(f"{path}: holds no JSON object")
-  return content
+  return read_object(file(folder).parent / CARD, "mine again")
 
 
 def described(folders: Iterable[str]) -> dict[str, dict[str, Any] | None]:
   """Say how the negatives of each folder were mined; None of a folder that is no longer here."""
-  there = lambda folder: (epath.Path(folder).expanduser() / CARD).exists()
-  return {str(folder): card(folder) if there(folder) else None for folder in folders}
+  described: dict[str, dict[str, Any] | None] = {}
+  for folder in map(str, folders):
+    there = (epath.Path(folder).expanduser() / CARD).exists()
+    described[folder] = card(folder) if there else None
+  return described
 
 
 def added(
@@ -89,25 +88,23 @@ def added(
 
 
 def carried(questions: Sequence[Question], source: Sequence[Question]) -> tuple[Question, ...]:
-  """Questions with the mined negatives that `added` gave the questions of the same ids in `source`."""
-  further = {
-    q.id: {c.text: c for c in q.candidates if c.label == 0 and c.id.startswith(PREFIX)}
-    for q in source
-  }
+  """Return questions with the mined negatives that `added` gave those of the same ids in `source`."""
+  further: dict[str, dict[str, Candidate]] = {}
+  for question in source:
+    mined = [c for c in question.candidates if c.label == 0 and c.id.startswith(PREFIX)]
+    further[question.id] = {candidate.text: candidate for candidate in mined}
   return tuple(_with(question, further[question.id]) for question in questions)
 
 
 def distinct(questions: Sequence[Question]) -> tuple[Question, ...]:
-  """Questions without mined candidates that text rules have made equal to one before them."""
+  """Return questions without mined candidates that text rules have made equal to one before them."""
   left = []
   for question in questions:
-    there = {c.text for c in question.candidates if not c.id.startswith(PREFIX)}
-    kept = []
-    for candidate in question.candidates:
-      if not candidate.id.startswith(PREFIX) or candidate.text not in there:
-        kept.append(candidate)
-      there.add(candidate.text)
-    left.append(Question(question.id, question.text, tuple(kept)))
+    own = tuple(c for c in question.candidates if not c.id.startswith(PREFIX))
+    further: dict[str, Candidate] = {}
+    for candidate in question.candidates[len(own) :]:
+      further.setdefault(candidate.text, candidate)
+    left.append(_with(Question(question.id, question.text, own), further))
   return tuple(left)
 
 
@@ -120,18 +117,18 @@ def _with(question: Question, further: Mapping[str, Candidate]) -> Question:
 def _negative(
   row: Mapping[str, Any], texts: Mapping[str, str], lines: Lines
 ) -> tuple[str, Candidate]:
-  for name in _TEXTS:
-    if not isinstance(row.get(name), str) or not row[name].strip():
-      raise lines.error(f"the field {name} is missing or no text")
-  if row.get("label") != 0:
-    raise lines.error(f"label is {row.get('label')!r}; a mined candidate has the label 0")
-  name, question, text = (row[name] for name in _TEXTS)
-  if texts.get(name) != question:
-    raise lines.error(
+  context = {key: row.get(key, "") for key in _CONTEXT}
+  name, question, text = (row.get(key) for key in _TEXTS)
+  problem = ""
+  if not all(isinstance(value, str) for value in (name, question, text, *context.values())):
+    problem = f"one of {', '.join((*_TEXTS, *_CONTEXT))} is no text"
+  elif not text.strip() or row.get("label") != 0:
+    problem = f"the candidate is empty, or its label {row.get('label')!r} is not 0"
+  elif texts.get(name) != question:
+    problem = (
       f"the question {quoted(name)}, {quoted(question)}, is none of this data set's training "
       "questions; mine negatives for the data that are trained on"
     )
-  context = {key: row.get(key, "") for key in _CONTEXT}
-  if not all(isinstance(value, str) for value in context.values()):
-    raise lines.error(f"one of {', '.join(_CONTEXT)} is no text")
+  if problem:
+    raise lines.error(problem)
   return name, Candidate(candidate_id(text), text, 0, **context)

@@ -19,7 +19,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import columns as column_names
-from as2jax.data.lines import LONGEST, UTF_16, decoded, parsed, quoted, unpacked
+from as2jax.data.lines import LONGEST, decoded, parsed, quoted, unpacked
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -91,29 +91,16 @@ def open_table(
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
     return _parquet(path)
-  text = _read_text(path)
-  begin = text.lstrip()[:1]
+  with unpacked(path) as file:
+    text = decoded(file.read(), path)
+  if not text.strip():
+    raise InputError(f"{path} is empty; get the file again")
+  begin = text.lstrip()[0]
   if suffix in (".jsonl", ".ndjson") or (suffix not in DELIMITERS and begin == "{"):
     return _json_lines(path, text)
   if suffix not in DELIMITERS and begin == "[":
     return _array(path, text)
   return _delimited(path, text, suffix, named, names)
-
-
-def _read_text(path: epath.Path) -> str:
-  """Read a text file of UTF-8, or of UTF-16 with its byte-order mark; line ends stay as they are."""
-  with unpacked(path) as file:
-    data = file.read()
-  if data.startswith(UTF_16):
-    try:
-      data = data.decode("utf-16").encode()
-    except UnicodeDecodeError as error:
-      line = data[: error.start].decode("utf-16", "replace").count("\n") + 1
-      raise InputError(f"{path}:{line}: the UTF-16 text is cut off or damaged") from error
-  text = decoded(data, path)
-  if not text.strip():
-    raise InputError(f"{path} is empty; get the file again")
-  return text
 
 
 def _json_lines(path: epath.Path, text: str) -> Table:

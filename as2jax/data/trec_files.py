@@ -4,7 +4,6 @@ Each file is composed in memory and written atomically; where that fails nothing
 With several processes, only the first one writes.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,11 +31,10 @@ def write_run(
   scores have 9 significant digits, which give back the same float32. `InputError` for an id or a tag
   that the format cannot hold, for an id that occurs twice, for a NaN score.
   """
-  _check_ids(path, "question", question_ids)
   _check_ids(path, "tag", [tag])
+  _check_pairs(path, question_ids, candidate_ids)
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, scores, strict=True):
-    _check_ids(path, f"question {question!r}: candidate", candidates)
     with np.errstate(over="ignore"):  # beyond float32 means infinite
       values = np.asarray(values).astype(np.float32)
     if np.isnan(values).any():
@@ -67,10 +65,9 @@ def write_qrels(
   Candidates of unknown label get no line (trec_eval takes them as negative), so that a question
   without any judgement is left out. `InputError` as in `write_run`.
   """
-  _check_ids(path, "question", question_ids)
+  _check_pairs(path, question_ids, candidate_ids)
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, labels, strict=True):
-    _check_ids(path, f"question {question!r}: candidate", candidates)
     for candidate, label in zip(candidates, np.asarray(values).tolist(), strict=True):
       if label not in (0, 1, UNKNOWN):
         raise InputError(f"{path}: {question} {candidate}: label {label}: use 1, 0 or {UNKNOWN}")
@@ -124,10 +121,8 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
   """
   header, *lines = [line.decode().split("\t") for line in read_lines(path)] or [[]]
   if header[:3] != TABLE:
-    raise InputError(
-      f"{path}:1: not a table of per-question scores: its first line must begin "
-      f"with {', '.join(TABLE)}, separated by tabs"
-    )
+    expected = f"its first line must begin with {', '.join(TABLE)}, separated by tabs"
+    raise InputError(f"{path}:1: not a table of per-question scores: {expected}")
   rows: dict[str, list[float]] = {}
   for number, (question, *fields) in enumerate(lines, 2):
     if len(fields) != len(header) - 1 or question in rows:
@@ -135,11 +130,19 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
         f"{path}:{number}: {len(fields) + 1} columns, but the header has {len(header)}, or question "
         f"{question!r} occurs twice: write the file again"
       )
-    rows[question] = [_number(path, number, text, float, "value") for text in fields]
-    if not all(map(math.isfinite, rows[question])):
-      raise InputError(f"{path}:{number}: a value is not finite: {fields!r}")
+    rows[question] = [_number(path, number, text, float) for text in fields]
   table = np.array(list(rows.values()), np.float64).reshape(len(rows), len(header) - 1)
+  if not np.isfinite(table).all():
+    raise InputError(f"{path}: a value is not finite: write the file again")
   return list(rows), dict(zip(header[1:], table.T, strict=True))
+
+
+def _check_pairs(
+  path: epath.PathLike, question_ids: Sequence[str], candidate_ids: Sequence[Sequence[str]]
+) -> None:
+  _check_ids(path, "question", question_ids)
+  for question, candidates in zip(question_ids, candidate_ids, strict=True):
+    _check_ids(path, f"question {question!r}: candidate", candidates)
 
 
 def _check_ids(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
@@ -147,37 +150,36 @@ def _check_ids(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
   seen = set()
   for text in ids:
     if not is_id(text) or text in seen:
-      raise InputError(
-        f"{path}: {what} {text!r} occurs twice or cannot be written: {ID}; rename it"
-      )
+      problem = f"occurs twice or cannot be written: {ID}; rename it"
+      raise InputError(f"{path}: {what} {text!r} {problem}")
     seen.add(text)
 
 
-def _number(path: epath.PathLike, number: int, text: str, kind: type, what: str) -> Any:
+def _number(path: epath.PathLike, number: int, text: str, kind: type) -> Any:
   try:
     if "_" in text:  # Python's digit separators are nobody else's
       raise ValueError
     return kind(text)
   except ValueError:
-    raise InputError(f"{path}:{number}: {what} {text!r} is not a number: give one") from None
+    raise InputError(f"{path}:{number}: {text!r} is not a number: give one") from None
 
 
 def _read(path: epath.PathLike, layout: str, place: int, kind: type) -> dict[str, dict[str, Any]]:
   """Read {question: {candidate: value}} of lines like `layout`, the value at one `place` of it."""
-  names, table = layout.split(), {}
+  expected, table = len(layout.split()), {}
   for number, line in enumerate(read_lines(path), 1):
     fields = [field.decode() for field in line.split()]  # at ASCII whitespace alone, as trec_eval
-    if len(fields) != len(names):
+    if len(fields) != expected:
       raise InputError(
-        f"{path}:{number}: {len(fields)} fields where there must be {len(names)} "
-        f"({layout}): {line.decode()[:80]!r}"
+        f"{path}:{number}: {len(fields)} fields where there must be {expected} ({layout}): "
+        f"{line.decode()[:80]!r}"
       )
-    value = _number(path, number, fields[place], kind, names[place])
+    value = _number(path, number, fields[place], kind)
     row = table.setdefault(fields[0], {})
     if value != value or fields[2] in row:
+      problem = f"occurs twice, or its {fields[place]!r} cannot be ranked"
       raise InputError(
-        f"{path}:{number}: candidate {fields[2]!r} of question {fields[0]!r} occurs twice, or its "
-        f"{names[place]} {fields[place]!r} cannot be ranked"
+        f"{path}:{number}: candidate {fields[2]!r} of question {fields[0]!r} {problem}"
       )
     row[fields[2]] = value
   return table
@@ -187,11 +189,8 @@ def read_lines(path: epath.PathLike) -> list[bytes]:
   """Return a file's lines (unpacked from gzip), each checked to be UTF-8, less empty ones at its end."""
   with unpacked(path) as stream:
     content = stream.read().removeprefix(BYTE_ORDER_MARK).rstrip()
-  lines = []
-  for number, line in enumerate(content.split(b"\n"), 1):
-    decoded(line, path, number)
-    lines.append(line.removesuffix(b"\r"))
-  return lines if content else []
+  decoded(content, path)
+  return [line.removesuffix(b"\r") for line in content.split(b"\n")] if content else []
 
 
 def _write(path: epath.PathLike, lines: Sequence[str]) -> None:

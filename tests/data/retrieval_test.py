@@ -8,7 +8,7 @@ import pytest
 
 from as2jax.config import base
 from as2jax.data import load, mined
-from as2jax.data.dataset import Dataset, load
+from as2jax.data.dataset import Dataset
 from as2jax.data.dataset import load as load_named
 from as2jax.data.readers.squad import part, read_parts
 from as2jax.data.record import Candidate, Passage, Pool, Query, Question, make_query
@@ -188,7 +188,7 @@ def test_articles_are_parted(tmp_path):
 )
 @pytest.mark.slow
 def test_the_parts_of_squad():
-  actual = load("squad_parts", pool=True)
+  actual = load_named("squad_parts", pool=True)
   counts = {s: its["question_filters"]["pool"] for s, its in actual.statistics.items()}
   assert {split: (n["entries"], n["questions"]) for split, n in counts.items()} == {
     "train": (13602, 14625),
@@ -248,4 +248,4 @@ def test_the_two_kinds_are_not_mixed_up():
   with pytest.raises(InputError, match="'squad' is a retrieval dataset"):
     load_named("squad")
   with pytest.raises(InputError, match="'sample' has no pool .* use one of .*squad"):
-    load("sample", pool=True)
+    load_named("sample", pool=True)

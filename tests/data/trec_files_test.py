@@ -131,9 +131,9 @@ def test_labels_and_columns_are_checked(tmp_path):
   "text, message",
   [
     (b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"run:2: 5 fields where there must be 6"),
-    (b"q Q0 a 1 high t\n", r"run:1: score 'high' is not a number"),
-    (b"q Q0 a 1 1_0 t\n", r"run:1: score '1_0' is not a number"),
-    (b"q Q0 a 1 nan t\n", r"run:1: candidate.*score 'nan' cannot be ranked"),
+    (b"q Q0 a 1 high t\n", r"run:1: 'high' is not a number"),
+    (b"q Q0 a 1 1_0 t\n", r"run:1: '1_0' is not a number"),
+    (b"q Q0 a 1 nan t\n", r"run:1: candidate.*'nan' cannot be ranked"),
     (b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"run:3: candidate 'a' of question 'q'"),
     (b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"run:2: byte 0xff at position 6"),
   ],
@@ -148,7 +148,7 @@ def test_malformed_runs_are_refused(tmp_path, text, message):
   "text, message",
   [
     (b"q 0 a\n", r"qrels:1: 3 fields where there must be 4"),
-    (b"q 0 a 0.5\n", r"qrels:1: label '0.5' is not a number"),
+    (b"q 0 a 0.5\n", r"qrels:1: '0.5' is not a number"),
     (b"q 0 a 1\nq 0 a 0\n", r"qrels:2: candidate 'a' of question 'q' occurs twice"),
   ],
 )
@@ -163,8 +163,8 @@ def test_malformed_qrels_are_refused(tmp_path, text, message):
   [
     (b"", r"table:1: not a table"),
     (b"question\tcandidates\tpositives\tmap\nq\t2\t1\n", r"table:2: 3 columns.*has 4"),
-    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tx\n", r"table:2: value 'x' is not a number"),
-    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tnan\n", r"table:2: a value is not finite"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tx\n", r"table:2: 'x' is not a number"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tnan\n", r"table: a value is not finite"),
     (
       b"question\tcandidates\tpositives\nq\t2\t1\nq\t2\t1\n",
       r"table:3: 3 columns.*question 'q' occurs twice",

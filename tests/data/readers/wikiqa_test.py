@@ -69,7 +69,7 @@ BROKEN = {
   "too few columns": (replaced(2, "D1\tIce\t", "D1\t"), 4, "6 columns"),
   "label": (replaced(3, "\t1", "\t2"), 5, "Label is '2'; expected 0 or 1"),
   "no label": (replaced(3, ".\t1", ".\t"), 5, "Label is empty"),
-  "sentence id twice": (replaced(4, "D2-1", "D2-0"), 6, "already on line 5"),
+  "sentence id twice": (replaced(4, "D2-1", "D2-0"), 6, "SentenceID 'D2-0' twice"),
   "sentence id without number": (replaced(4, "D2-1", "D2-x"), 6, "SentenceID is 'D2-x'"),
   "white space in an id": (replaced(6, "Q7", "Q 7"), 8, "QuestionID is 'Q 7'"),
   "two questions under one id": (replaced(5, "who", "whoever"), 7, "on line 5"),
