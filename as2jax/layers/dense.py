@@ -61,15 +61,10 @@ def spread(vector: Float[Array | np.ndarray, " d"], shape: tuple[int, ...]) -> F
   return jnp.broadcast_to(vector, shape)
 
 
-def _forward(vector, shape):
-  return spread(vector, shape), None
-
-
-def _backward(shape, _, gradient):
-  return (column_sums(gradient).astype(gradient.dtype),)
-
-
-spread.defvjp(_forward, _backward)
+spread.defvjp(
+  lambda vector, shape: (spread(vector, shape), None),
+  lambda shape, _, gradient: (column_sums(gradient).astype(gradient.dtype),),
+)
 
 
 def channel_sums(x: Float[Array, "c n *m"]) -> Float[Array, " c"]:
@@ -150,7 +145,8 @@ _times.defvjp(_times_forward, _times_backward)
 def _gradient_of_kernel(precision: Any) -> dict[str, Callable[[Array, Array], Array]]:
   """Return the function of each platform; the same at each call, so that jax compiles them once."""
   return {
-    name: partial(f, precision=precision) for name, f in (("cpu", _flat), ("default", _whole))
+    "cpu": partial(_flat, precision=precision),
+    "default": partial(_whole, precision=precision),
   }
 
 

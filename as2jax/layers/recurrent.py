@@ -143,9 +143,7 @@ class Recurrent(nn.Module):
   precision: Any
 
   def setup(self):
-    """Create the cell of each direction; InputError where `cell` is not known."""
-    if self.cell not in CELLS:
-      raise InputError(f"cell: {self.cell!r} is none of {', '.join(CELLS)}")
+    """Create the cell of each direction."""
     for name in DIRECTIONS[: 1 + self.bidirectional]:
       setattr(self, name, CELLS[self.cell](self.hidden_size, self.precision))
 
@@ -165,13 +163,12 @@ class Recurrent(nn.Module):
       states = [cell.zero(x.shape[0]) for cell in cells]
     else:
       states = list(initial) if self.bidirectional else [initial]
-    directions = [
-      Direction(cell.step, cell.products(x.shape[-1]), cell.project(x), state, backward)
-      for cell, state, backward in zip(cells, states, (False, True)[: len(cells)], strict=True)
-    ]
-    results = scan_units(
-      directions, position, segment, unroll=self.unroll, precision=self.precision
-    )
+    directions = []
+    for cell, state, backward in zip(cells, states, (False, True)):
+      products, inputs = cell.products(x.shape[-1]), cell.project(x)
+      directions.append(Direction(cell.step, products, inputs, state, backward))
+    how = {"unroll": self.unroll, "precision": self.precision}
+    results = scan_units(directions, position, segment, **how)
     return jnp.concatenate([outputs for outputs, _ in results], axis=-1)
 
 
@@ -186,23 +183,21 @@ def from_torch(
   backward = any(_torch_name(prefix, name, layer, "backward") in tensors for name in NAMES)
   params = {}
   for direction in DIRECTIONS[: 1 + backward]:
-    params[direction] = {}
+    weights = params[direction] = {}
     for leaf in NAMES:
       name = _torch_name(prefix, leaf, layer, direction)
       if name not in tensors:
         raise InputError(f"recurrent weights: the tensor {name!r} is missing")
-      params[direction][leaf] = np.asarray(tensors[name], np.float32).T
-    width, size = params[direction]["input_kernel"].shape[::-1]
-    hidden = params[direction]["recurrent_kernel"].shape[0]
-    expected = (size, width), (hidden, width), (width,), (width,)
-    for leaf, shape in zip(NAMES, expected, strict=True):
-      if params[direction][leaf].shape != shape or width not in (3 * hidden, 4 * hidden):
-        name = _torch_name(prefix, leaf, layer, direction)
-        raise InputError(
-          f"recurrent weights: the tensor {name!r} has shape "
-          f"{list(params[direction][leaf].shape[::-1])}, which fits neither a GRU nor an LSTM with "
-          f"{width} rows of input weights and a state of {hidden}"
-        )
+      weights[leaf] = np.asarray(tensors[name], np.float32).T
+    size, width = weights["input_kernel"].shape
+    hidden = weights["recurrent_kernel"].shape[0]
+    shapes = [weight.shape for weight in weights.values()]
+    gates_fit = width in (3 * hidden, 4 * hidden)
+    if not gates_fit or shapes != [(size, width), (hidden, width), (width,), (width,)]:
+      raise InputError(
+        f"recurrent weights: the tensors {prefix}*_l{layer} ({direction}) have the transposed shapes "
+        f"{shapes}, which fit neither a GRU nor an LSTM"
+      )
   return params
 
 
@@ -210,11 +205,11 @@ def to_torch(
   params: Mapping[str, Mapping[str, Any]], prefix: str, layer: int = 0
 ) -> dict[str, np.ndarray]:
   """Return the inverse of `from_torch`: float32 arrays under PyTorch's names."""
-  return {
-    _torch_name(prefix, leaf, layer, direction): np.asarray(value, np.float32).T.copy()
-    for direction, weights in params.items()
-    for leaf, value in weights.items()
-  }
+  tensors = {}
+  for direction, weights in params.items():
+    for leaf, value in weights.items():
+      tensors[_torch_name(prefix, leaf, layer, direction)] = np.asarray(value, np.float32).T.copy()
+  return tensors
 
 
 def _torch_name(prefix: str, leaf: str, layer: int, direction: str) -> str:

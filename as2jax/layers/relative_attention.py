@@ -14,8 +14,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from as2jax.layers.dense import Dense
-from as2jax.layers.transformer import ACTIVATIONS, INITIALIZER, MASKED, Dropout, LayerNorm, mix
+from as2jax.layers.transformer import INITIALIZER, MASKED, Dropout, FeedForward, LayerNorm, mix
 
 WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, to the fastest
 
@@ -104,25 +103,6 @@ class RelativeAttention(nn.Module):
     return dense("output")(mixed.reshape(b, l, d))
 
 
-class DroppedFeedForward(nn.Module):
-  """Applies two dense layers with an activation and dropout between to each token."""
-
-  width: int
-  activation: str
-  dropout: float
-  dtype: Any
-  precision: Any
-
-  @nn.compact
-  def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
-    """Apply the layers; dropout acts with `train`."""
-    dense = lambda width, name: Dense(
-      width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
-    )
-    hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))
-    return dense(x.shape[-1], "output")(Dropout(self.dropout)(hidden, train=train))
-
-
 class RelativeLayer(nn.Module):
   """Applies relative attention and feed-forward, each followed by dropout, residual and norm."""
 
@@ -152,13 +132,14 @@ class RelativeLayer(nn.Module):
     )(x, context, mask, same_type, positions, train=train)
     attended = Dropout(self.hidden_dropout)(attended, train=train)
     x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
-    fed = DroppedFeedForward(
+    feed_forward = FeedForward(
       self.intermediate_size,
       self.activation,
-      self.hidden_dropout,
       self.dtype,
       self.precision,
+      self.hidden_dropout,
       name="feed_forward",
-    )(x, train=train)
+    )
+    fed = feed_forward(x, train=train)
     fed = Dropout(self.hidden_dropout)(fed, train=train)
     return LayerNorm(self.layer_norm_eps, self.dtype, name="output_norm")(x + fed)

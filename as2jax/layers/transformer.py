@@ -244,21 +244,22 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-  """Applies two dense layers with an activation between to each token."""
+  """Applies two dense layers with an activation (and dropout) between to each token."""
 
   width: int
   activation: str
   dtype: Any = jnp.float32
   precision: Any = None
+  dropout: float = 0.0
 
   @nn.compact
-  def __call__(self, x: Float[Array, "b l d"]) -> Float[Array, "b l d"]:
-    """Apply both layers to the last axis."""
+  def __call__(self, x: Float[Array, "b l d"], *, train: bool = False) -> Float[Array, "b l d"]:
+    """Apply both layers to the last axis; dropout acts with `train`."""
     dense = lambda width, name: Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
     hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))
-    return dense(x.shape[-1], "output")(hidden)
+    return dense(x.shape[-1], "output")(Dropout(self.dropout)(hidden, train=train))
 
 
 class TransformerLayer(nn.Module):

@@ -135,14 +135,8 @@ class SentenceBert(BiEncoder):
   def published_form(self) -> PublishedForm | None:
     if type(self).encode is not SentenceBert.encode:
       return None
-    return PublishedForm(
-      "sentence_transformer",
-      self.score,
-      pooling=self.pooling,
-      dense=self.dense,
-      normalize=self.normalize,
-      from_sentence_folder=True,
-    )
+    head = {"pooling": self.pooling, "dense": self.dense, "normalize": self.normalize}
+    return PublishedForm("sentence_transformer", self.score, from_sentence_folder=True, **head)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     hidden = self.encoder(batch.tokens, train=train)

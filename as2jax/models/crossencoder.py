@@ -28,8 +28,12 @@ class CrossEncoderOutput:
   logits: Float[Array, "s e 2"]
 
 
-class SequenceClassifier(System):
-  """Gives P(1) of one joined sequence by a two-way softmax over one token's vector.
+class CrossEncoder(System):
+  """Reads [CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
+
+  >>> from as2jax.config import jobs
+  >>> jobs.load("wikiqa_crossencoder").data.max_length
+  128
 
   Attributes:
     encoder: LM, behind the encoder contract.
@@ -44,6 +48,7 @@ class SequenceClassifier(System):
   pooler: bool = dataclasses.field()
   dropout: Rate
 
+  template: ClassVar[Template] = "pair"
   layout: ClassVar[Layout] = "single"
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
@@ -69,37 +74,20 @@ class SequenceClassifier(System):
     del tokens
     return None
 
-
-class CrossEncoder(SequenceClassifier):
-  """Reads [CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
-
-  >>> from as2jax.config import jobs
-  >>> jobs.load("wikiqa_crossencoder").data.max_length
-  128
-
-  """
-
-  template: ClassVar[Template] = "pair"
-
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
     """Return a sequence classifier; None for a subclass that classifies in another way."""
     own = (type(self).__call__, type(self).input_offset)
-    if own != (SequenceClassifier.__call__, SequenceClassifier.input_offset):
+    if own != (CrossEncoder.__call__, CrossEncoder.input_offset):
       return None
-    return PublishedForm(
-      "sequence_classifier",
-      self.ranking_score,
-      token=self.token,
-      pooler=self.pooler,
-      dropout=self.dropout,
-    )
+    head = {"token": self.token, "pooler": self.pooler, "dropout": self.dropout}
+    return PublishedForm("sequence_classifier", self.ranking_score, **head)
 
 
 TEMPLATES = ("local_context", "context", "pair")
 
 
-class LocalContextCrossEncoder(SequenceClassifier):
+class LocalContextCrossEncoder(CrossEncoder):
   """Reads [CLS] question [SEP] previous [SEP] candidate [SEP] next → P(1) by a two-way softmax.
 
   >>> from as2jax.config import jobs
@@ -173,14 +161,8 @@ class Reranker(System):
   def published_form(self) -> PublishedForm | None:
     if type(self).__call__ is not Reranker.__call__:
       return None
-    return PublishedForm(
-      "reranker",
-      self.ranking_score,
-      pooling=self.pooling,
-      layers=self.layers,
-      dropout=self.dropout,
-      label=self.label,
-    )
+    head = {"layers": self.layers, "dropout": self.dropout, "label": self.label}
+    return PublishedForm("reranker", self.ranking_score, pooling=self.pooling, **head)
 
   @nn.nowrap
   def _check(self) -> None:

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import tiny
 
 from as2jax.data.batches import examples as layouts
@@ -14,21 +13,17 @@ from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders.bert import BertEncoder
 from as2jax.layers import vectors
 from as2jax.models import biencoder
-from as2jax.models.asbert import COMBINATIONS, Siamese, Triplet
+from as2jax.models.asbert import Siamese, Triplet
 from as2jax.models.crossencoder import CrossEncoder
 
+TEXTS = [[f"{'the cat ate fish ' * (1 + (i + j) % 4)}{i} {j}" for j in range(4)] for i in range(3)]
 QUESTIONS = tuple(
   Question(
     f"Q{i}",
     f"what did the cat number {i} eat",
-    tuple(
-      Candidate(
-        f"D{i}-{j}", " ".join(["the cat ate fish"] * (1 + (i + j) % 4)) + f" {i} {j}", int(j == 1)
-      )
-      for j in range(4)
-    ),
+    tuple(Candidate(f"D{i}-{j}", text, int(j == 1)) for j, text in enumerate(texts)),
   )
-  for i in range(3)
+  for i, texts in enumerate(TEXTS)
 )
 
 
@@ -40,8 +35,8 @@ def make(kind, encoder):
   return CrossEncoder(encoder, "cls", True, 0.1)
 
 
-def batch(kind, *, packed, rows=12, spare=0):
-  """All examples of QUESTIONS in one micro-batch; `spare` adds unused rows' worth of slots."""
+def batch(kind):
+  """All examples of QUESTIONS in one micro-batch."""
   layout = {"triplet": "triplets", "siamese": "pairs", "cross": "single"}[kind]
   units, table = layouts.LAYOUTS[layout](QUESTIONS)
   built = build_units(
@@ -54,22 +49,22 @@ def batch(kind, *, packed, rows=12, spare=0):
     built,
     table,
     sampler="ordered",
-    examples_per_batch=len(table) + spare,
-    rows=rows + spare,
+    examples_per_batch=len(table),
+    rows=12,
     row_lengths=(64,),
-    packed=packed,
+    packed=True,
     shards=1,
     accumulate=1,
     buckets=1,
   )
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert len(plan) == 1
-  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0)), plan.steps[0][0][0].examples
+  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0))
 
 
 def test_triplet_distances_are_those_of_the_embeddings():
   model = make("triplet", tiny.encoder_module())
-  example_batch, _ = batch("triplet", packed=True)
+  example_batch = batch("triplet")
   variables = tiny.init(model, example_batch)
   output = tiny.apply(model, variables, example_batch)
   units = np.asarray(tiny.apply(model, variables, example_batch, method=Triplet.encode).units)[0]
@@ -89,7 +84,7 @@ def test_triplet_distances_are_those_of_the_embeddings():
 def test_scores_at_training_are_those_at_ranking():
   for kind in ("triplet", "siamese"):
     model = make(kind, tiny.encoder_module())
-    example_batch, _ = batch(kind, packed=True)
+    example_batch = batch(kind)
     variables = tiny.init(model, example_batch)
     units = tiny.apply(model, variables, example_batch, method=type(model).encode).units[0]
     pair = tuple(units[example_batch.examples.members[0, :, k]] for k in range(2))
@@ -97,19 +92,6 @@ def test_scores_at_training_are_those_at_ranking():
     scores = tiny.apply(model, variables, example_batch).scores[0]
     scores = scores[..., 0] if kind == "triplet" else scores
     np.testing.assert_allclose(compared[model.score], scores, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-  "combine,width", [("concat_diff", 48), ("abs_diff", 16), ("product", 16), ("concat", 32)]
-)
-def test_combinations_have_their_widths(combine, width):
-  model = Siamese(tiny.encoder_module(), "mean", "euclidean", combine)
-  example_batch, _ = batch("siamese", packed=True)
-  shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), example_batch, train=False))[
-    "params"
-  ]
-  assert shapes["head"]["kernel"].shape == (width, 1)
-  assert set(COMBINATIONS) == {"concat_diff", "abs_diff", "product", "concat"}
 
 
 def test_distances_are_safe_at_zero():
@@ -133,7 +115,7 @@ def test_paper_sizes():
   )
   count = {}
   for kind in ("triplet", "siamese", "cross"):
-    example_batch, _ = batch(kind, packed=True)
+    example_batch = batch(kind)
     shapes = jax.eval_shape(
       lambda kind=kind, example_batch=example_batch: make(kind, BertEncoder(**base)).init(
         jax.random.key(0), example_batch, train=False

@@ -37,25 +37,12 @@ def by_hand_bm25(query, document, corpus, k1, b):
 
 
 def test_words():
-  assert words.plain_words("What's  the U.S. GDP (2010)?") == [
-    "what",
-    "s",
-    "the",
-    "u",
-    "s",
-    "gdp",
-    "2010",
-  ]
+  assert words.plain_words("What's  the U.S. GDP (2010)?") == "what s the u s gdp 2010".split()
   assert words.plain_words("Zürich 北京") == ["zürich", "北京"]
   decomposed = unicodedata.normalize("NFD", "Zürich 한국")
   assert words.plain_words(decomposed) == ["zürich", "한국"]
-  assert words.plain_words("हिन्दी क्या है? x\u0304-ray, \u0301.") == [
-    "हिन्दी",
-    "क्या",
-    "है",
-    "x\u0304",
-    "ray",
-  ]
+  given = words.plain_words("हिन्दी क्या है? x\u0304-ray, \u0301.")
+  assert given == "हिन्दी क्या है x\u0304 ray".split()
   assert words.plain_form(decomposed) == words.plain_form("ZÜRICH, 한국!")
 
 
@@ -172,12 +159,8 @@ def test_real_wikiqa():
   labels = [np.array([c.label for c in q.candidates]) for q in questions]
   mask = metrics.filter_mask("answerable", labels)
   assert mask.sum() == 243
-  values = {
-    ranker: metrics.per_question(ranker().fit(questions).score(questions), labels)["map"][
-      mask
-    ].mean()
-    for ranker in RANKERS
-  }
-  random = metrics.per_question([np.zeros(len(x)) for x in labels], labels)["map"][mask].mean()
+  mean = lambda scores: metrics.per_question(scores, labels)["map"][mask].mean()
+  values = {ranker: mean(ranker().fit(questions).score(questions)) for ranker in RANKERS}
+  random = mean([np.zeros(len(x)) for x in labels])
   assert values[lexical.WordOverlap] == pytest.approx(0.6166, abs=5e-4)
   assert min(values.values()) > random + 0.15

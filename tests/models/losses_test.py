@@ -2,7 +2,6 @@
 
 import types
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -92,11 +91,3 @@ def test_softmax_cross_entropy_by_hand():
     - np.log(np.exp(0.5) / (np.exp(0.5) + np.exp(-0.5)))
   ) / 2
   assert value(term) == pytest.approx(want, rel=1e-6)
-
-
-def test_gradients_are_finite_far_out():
-  loss = losses.BinaryCrossEntropy()
-  total = lambda x: jnp.sum(
-    loss(types.SimpleNamespace(logits=x), batch([[1, 0]], [[1, 1]]), 0.0)["bce"].values
-  )
-  assert np.isfinite(jax.grad(total)(jnp.asarray([[-1e4, 1e4]]))).all()

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, model, variables
 
-from as2jax.runtime.errors import InputError
-
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
 def outcome(net, values, example_batch, *, train):
@@ -116,16 +114,6 @@ def test_the_grids_are_those_of_the_examples(row):
       assert np.count_nonzero(actual[0, e, k]) == expected.size
 
 
-def test_short_sentences_have_valid_positions_too():
-  """One word each: less than a window; the score still depends on both."""
-  net = model("cos")
-  example_batch = batch(lengths=(1, 1))
-  values = variables(net, example_batch)
-  actual = outcome(net, values, example_batch, train=True)
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(actual))
-  assert np.any(actual["gradient"]["encoder"]["embeddings"]["word"] != 0)
-
-
 def test_the_penalty_is_that_of_the_metric_alone():
   params = {
     "grid": {"U": jnp.full((1, 2, 2), 2.0), "B": jnp.full((1, 3, 1), 1.0)},
@@ -133,13 +121,6 @@ def test_the_penalty_is_that_of_the_metric_alone():
   }
   assert float(LOSS.penalty(params)["metric_penalty"]) == pytest.approx(5e-4 * (16 + 3))
   assert LOSS.penalty({"hidden": params["hidden"]}) == {}
-
-
-def test_without_features_it_says_what_it_wants():
-  example_batch = batch()
-  example_batch = example_batch.replace(examples=example_batch.examples.replace(inputs={}))
-  with pytest.raises(InputError, match="no input 'word_overlap'"):
-    jax.eval_shape(lambda: model("2").init(jax.random.key(0), example_batch, train=False))
 
 
 def test_paper_sizes():
