@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.layers.recurrent import GRUCell, LSTMCell, Recurrent, from_torch, to_torch
+from as2jax.layers.recurrent import Recurrent, from_torch, to_torch
 from as2jax.runtime.errors import InputError
 
 D, H = 5, 7
@@ -160,24 +160,6 @@ def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectiona
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
       assert np.abs(a).max() > 1e-2
       np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(a).max()), rtol=0)
-
-
-@pytest.mark.parametrize("cell, module", [("gru", GRUCell), ("lstm", LSTMCell)])
-def test_single_steps_with_the_layers_parameters_equal_the_layer(cell, module):
-  layer = recurrent(cell, False)
-  params = jax.tree.map(np.asarray, initialised(layer))  # as a file gives them
-  x = SEQUENCES[1]
-  expected = spans(apply(layer, params, *lay([(1,)], 9)), [(1,)])[1]
-  step = module(hidden_size=H, precision="highest")
-  state = step.zero(1)
-  for t in range(len(x)):
-    state = step.apply({"params": params["forward"]}, state, jnp.asarray(x[t : t + 1]))
-    output = state if cell == "gru" else state[0]
-    np.testing.assert_allclose(output[0], expected[t], atol=1e-6, rtol=0)
-  # The same from within a module that owns the layer.
-  bound = layer.bind({"params": params})
-  once = bound.forward(step.zero(1), jnp.asarray(x[:1]))
-  np.testing.assert_allclose((once if cell == "gru" else once[0])[0], expected[0], atol=1e-6)
 
 
 def test_what_does_not_fit_is_named():

@@ -38,8 +38,3 @@ def test_padding_is_not_seen_and_no_text_gives_zero():
   for one, two in zip(apply(HIDDEN)[1], apply(noise)[1]):
     np.testing.assert_array_equal(one, two)
   assert not np.any(apply(noise)[1][0][2])
-
-
-def test_hops_on_words_of_their_own_are_not_redundant():
-  apart, together = np.eye(2, 3, dtype=np.float32), np.asarray([[1, 0, 0]] * 2, np.float32)
-  np.testing.assert_allclose(redundancy(jnp.asarray([apart, together])), [0, 2])

@@ -1,14 +1,13 @@
 """Shared layers: dropout's statistics and placement, norm, activation, attention."""
 
-import json
 import math
-import subprocess
-import sys
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from as2jax.layers import transformer
 
@@ -63,38 +62,18 @@ def test_dropout_depends_on_its_key_alone():
     transformer.dropout(jax.random.key(0), x, 1.5)
 
 
-DEVICES = """
-import json, sys
-import jax
-import jax.numpy as jnp
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", 8)
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-from as2jax.layers import transformer
-x = jnp.arange(16 * 3 * 8 * 8, dtype=jnp.float32).reshape(16, 3, 8, 8) + 1
-f = jax.jit(lambda key, x: transformer.dropout(key, x, 0.3))
-alone = f(jax.random.key(5), x)
-mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-split = jax.device_put(x, NamedSharding(mesh, P("data")))
-program = f.lower(jax.random.key(5), split).compile()
-spread = program(jax.random.key(5), split)
-json.dump({
-  "devices": len(spread.sharding.device_set),
-  "equal": bool((alone == spread).all()),
-  "dropped": int((alone == 0).sum()),
-  "communication": sum(program.as_text().count(op) for op in
-                       ("all-gather(", "all-reduce(", "all-to-all(", "collective-permute(")),
-}, sys.stdout)
-"""
-
-
-def test_dropout_is_the_same_on_eight_devices_without_communication():
-  done = subprocess.run(
-    [sys.executable, "-c", DEVICES], capture_output=True, text=True, check=True, timeout=120
-  )
-  content = json.loads(done.stdout)
-  assert content["devices"] == 8 and content["equal"] and content["communication"] == 0
-  assert 0.25 < content["dropped"] / (16 * 3 * 8 * 8) < 0.35
+def test_dropout_is_the_same_on_several_devices_without_communication():
+  x = jnp.arange(16 * 3 * 8 * 8, dtype=jnp.float32).reshape(16, 3, 8, 8) + 1
+  f = jax.jit(lambda key, x: transformer.dropout(key, x, 0.3))
+  alone = f(jax.random.key(5), x)
+  mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+  split = jax.device_put(x, NamedSharding(mesh, PartitionSpec("data")))
+  program = f.lower(jax.random.key(5), split).compile()
+  spread = program(jax.random.key(5), split)
+  assert len(spread.sharding.device_set) == 2
+  np.testing.assert_array_equal(alone, spread)
+  assert 0.25 < float((alone == 0).mean()) < 0.35
+  assert not re.search("all-(gather|reduce|to-all)|collective-permute", program.as_text())
 
 
 def test_layer_norm_has_float32_statistics_in_bfloat16():

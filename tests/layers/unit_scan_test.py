@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from as2jax.layers.cpu import Direction, scan_units, single
+from as2jax.layers.cpu import Direction, scan_units
 
 D, C, P = 3, 5, 4
 SPANS = [(0, 0, 4), (0, 4, 2), (1, 1, 5)]  # row, start, length; padding before and behind
@@ -52,36 +52,10 @@ def packed(params, x=X, weight=WEIGHT, unroll=1):
   return sum((output * weight).sum() + jnp.square(state).sum() for output, state in actual)
 
 
-def plain(params):
-  """`packed` unit by unit, token by token."""
-  total = 0
-  for name in ("forward", "backward"):
-    products = {k: params[name][k] for k in ("wide", "narrow")}
-    product, final = single(products, "highest"), list(params["initial"])
-    units = SPANS if name == "forward" else SPANS[::-1]
-    for row, start, length in units:
-      state = params["initial"][row][None]
-      places = range(start, start + length)
-      for t in places if name == "forward" else reversed(places):
-        state, output = step(product, state, X[row, t][None] @ params[name]["input"])
-        total += (output[0] * WEIGHT[row, t]).sum()
-      final[row] = state[0]
-    total += sum(jnp.square(state).sum() for state in final)
-  return total
-
-
 def assert_close(actual, expected):
   for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
     assert np.abs(b).max() > 1e-2
     np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()), rtol=0)
-
-
-def test_value_final_states_and_gradient_equal_those_of_a_plain_loop():
-  params = parameters()
-  expected = jax.jit(jax.value_and_grad(plain))(params)
-  assert_close(jax.jit(jax.value_and_grad(packed))(params), expected)
-  unrolled = lambda params: packed(params, unroll=3)
-  assert_close(jax.jit(jax.value_and_grad(jax.checkpoint(unrolled)))(params), expected)
 
 
 def test_a_seed_axis_changes_nothing():

@@ -186,25 +186,6 @@ def test_in_batch_softmax_by_hand(kind, margin):
     np.testing.assert_allclose(np.asarray(term.values * term.weights).sum(), sum(values), rtol=1e-5)
 
 
-def test_in_batch_softmax_is_that_of_one_shard():
-  """The two shards as one, with members counted on, give the same loss."""
-  units, _ = vectors()
-  total = lambda terms: {k: float((t.values * t.weights).sum()) for k, t in terms.items()}
-  loss = losses.InBatchSoftmax(20.0, "cosine", True, 1e9)
-  two = total(in_batch(loss, units))
-  offset = np.arange(2)[:, None, None] * IDS.shape[1]
-  one = types.SimpleNamespace(
-    examples=types.SimpleNamespace(
-      members=jnp.asarray((MEMBERS + offset).reshape(1, -1, 2)),
-      labels=jnp.asarray(PAIR_LABELS.reshape(1, -1, 1)),
-      mask=jnp.asarray(PAIR_MASK.reshape(1, -1)),
-    ),
-    units=types.SimpleNamespace(id=jnp.asarray(IDS.reshape(1, -1))),
-  )
-  output = types.SimpleNamespace(units=jnp.asarray(units.reshape(1, -1, 4)))
-  assert total(loss(output, one, 0.0)) == pytest.approx(two, rel=1e-6)
-
-
 @pytest.mark.parametrize("kind", losses.SIMILARITIES)
 def test_in_batch_gradients_are_those_of_finite_differences(kind):
   units, _ = vectors()

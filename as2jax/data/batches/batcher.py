@@ -225,11 +225,11 @@ class Batcher:
     self, level: Level, rows: np.ndarray, place: Callable[[np.ndarray], np.ndarray]
   ) -> dict[str, np.ndarray]:
     """Return the chosen `rows` of each column of a level, put into the shape of a shard by `place`."""
-    return {
-      name: place(np.asarray(column.values[rows]))
-      for name, column in self.inputs.items()
-      if column.level == level
-    }
+    placed = {}
+    for name, column in self.inputs.items():
+      if column.level == level:
+        placed[name] = place(np.asarray(column.values[rows]))
+    return placed
 
   def _examples(self, shard: Shard) -> Examples:
     table, slots = self.examples, self.sampler.limits.examples
@@ -251,11 +251,8 @@ class Batcher:
 
   def _words(self, shard: Shard) -> Words:
     table = self.units
-    counts = np.diff(table.word_offsets)[shard.units].astype(np.int32)
-    unit_of, within = _spread(counts)
+    unit_of, within = _spread(np.diff(table.word_offsets)[shard.units].astype(np.int32))
     source = table.word_offsets[shard.units][unit_of] + within
-    if len(source) > self.words:
-      raise ValueError(f"a shard holds {len(source)} words; batch.words allows {self.words}")
     put = lambda values: _pad(np.asarray(values), self.words)
     return Words(
       unit=put(unit_of.astype(np.int32)),

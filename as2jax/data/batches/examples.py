@@ -1,6 +1,7 @@
 """From questions with candidates to the tuples of sentences that a loss sees."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,23 +66,23 @@ class Sentences:
 
 def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, ExampleTable]:
   """Return every (question, positive, negative) of every question (ASBERT section 3.2).
+
   They come in blocks of `tile` positives × `tile` negatives, so that a part of a question too large
   for a shard needs few sentences: 2·tile + 1 for tile² triplets. Labels are `[e, 2]` = (1, 0).
   """
   number, rows = Sentences(), []
   for i, question in enumerate(questions):
     anchor = number.question(question.text)
-    positives = [number.candidate(question.candidates[at].text) for at in question.positives]
-    negatives = [number.candidate(question.candidates[at].text) for at in question.negatives]
-    for a in range(0, len(positives), tile):
-      for b in range(0, len(negatives), tile):
-        for at, positive in enumerate(positives[a : a + tile], a):
-          for negative in negatives[b : b + tile]:
-            rows.append((anchor, positive, negative, i, question.positives[at]))
-  rows = np.asarray(rows, np.int32).reshape(-1, 5)
-  labels = np.tile(np.asarray([[1, 0]], np.int8), (len(rows), 1))
-  columns = rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4]
-  return number.units(), ExampleTable(*columns, asked=number.asked())
+    numbered = lambda places: [
+      (number.candidate(question.candidates[at].text), at) for at in places
+    ]
+    positives, negatives = numbered(question.positives), numbered(question.negatives)
+    for a, b in itertools.product(*(range(0, len(x), tile) for x in (positives, negatives))):
+      for positive, at in positives[a : a + tile]:
+        for negative, _ in negatives[b : b + tile]:
+          rows.append((anchor, positive, negative, i, positive, at))
+  table = _table(rows, 3, [(1, 0)] * len(rows), columns=2, asked=number.asked())
+  return number.units(), table
 
 
 def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, ExampleTable]:
@@ -90,11 +91,10 @@ def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, 
   for i, question in enumerate(questions):
     anchor = number.question(question.text)
     for at, candidate in enumerate(question.candidates):
-      if judged and candidate.label == UNKNOWN:
-        continue
-      answer = number.candidate(candidate.text)
-      rows.append((anchor, answer, i, answer, at))
-      labels.append(candidate.label)
+      if not judged or candidate.label != UNKNOWN:
+        answer = number.candidate(candidate.text)
+        rows.append((anchor, answer, i, answer, at))
+        labels.append(candidate.label)
   return number.units(), _table(rows, 2, labels, asked=number.asked())
 
 
@@ -102,6 +102,7 @@ def single(
   questions: Sequence[Question], *, template: str = "pair", judged: bool = True
 ) -> tuple[list, ExampleTable]:
   """Return every (question, candidate) as one joined sequence: what a cross-encoder reads.
+
   Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next.
   """
   context = len(split_parts(template)[1]) > 0
@@ -110,13 +111,11 @@ def single(
   rows, labels = [], []
   for i, question in enumerate(questions):
     for at, candidate in enumerate(question.candidates):
-      if judged and candidate.label == UNKNOWN:
-        continue
-      unit = units.setdefault(unit_parts(template, question.text, candidate), len(units))
-      answer = answers.setdefault(candidate.text, len(answers))
-      rows.append((unit, i, answer, at))
-      around = (candidate.previous_label, candidate.next_label) if context else ()
-      labels.append((candidate.label, *around))
+      if not judged or candidate.label != UNKNOWN:
+        unit = units.setdefault(unit_parts(template, question.text, candidate), len(units))
+        rows.append((unit, i, answers.setdefault(candidate.text, len(answers)), at))
+        around = (candidate.previous_label, candidate.next_label) if context else ()
+        labels.append((candidate.label, *around))
   return list(units), _table(rows, 1, labels, columns=3 if context else 1)
 
 

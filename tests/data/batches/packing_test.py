@@ -34,12 +34,6 @@ def test_several_sets_are_packed_as_each_alone(seed, n, longest):
       np.testing.assert_array_equal(actual, expected)
 
 
-def test_best_fit_fills_the_tightest_gap():
-  row, start, rows = pack(np.asarray([6, 5, 4, 3, 2]), 10)
-  assert rows == 2
-  assert sorted(zip(row.tolist(), start.tolist())) == [(0, 0), (0, 6), (1, 0), (1, 5), (1, 8)]
-
-
 @pytest.mark.parametrize("length", [0, 65])
 def test_a_unit_outside_a_row_is_refused(length):
   with pytest.raises(ValueError, match=f"has {length} tokens"):

@@ -8,7 +8,7 @@ from as2jax.data.batches.prefetch import prefetch
 
 
 def _threads():
-  return [t for t in threading.enumerate() if t.name == "prefetch"]
+  return [t for t in threading.enumerate() if t.name.startswith("prefetch")]
 
 
 def test_items_come_in_order():

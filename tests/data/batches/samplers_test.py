@@ -85,20 +85,3 @@ def test_questions_that_share_candidates_are_encoded_together():
   assert encoded("grouped")[0] > 2 * shared
   assert encoded("shared") == (shared, order)  # a pure function of seed and epoch
   assert encoded("shared", epoch=1)[1] != order
-
-
-def test_lists_that_overlap_meet_the_more_often_the_more_they_share():
-  # Of what several lists hold, the first two have .5 in common (Jaccard) and the first and third 1/3.
-  lists = [[0, 1, 2], [1, 2, 3], [0, 4, 5], [3, 6, 7], *([n, n, -1] for n in range(10, 70))]
-  members = np.concatenate(lists)[:, None]
-  blocks = [np.arange(3 * i, 3 * i + 3) for i in range(len(lists))]
-  pairs, met = ((0, 1), (0, 2), (0, 20)), np.zeros(3)
-  for seed in range(1000):
-    order = samplers.beside_those_who_share(blocks, members, np.random.default_rng(seed))
-    assert sorted(order.tolist()) == list(range(len(lists)))
-    place = np.argsort(order)
-    met += [abs(place[a] - place[b]) <= 1 for a, b in pairs]
-  # Four standard deviations each way; by chance alone a pair meets in 3 % of the epochs.
-  assert 437 < met[0] < 600
-  assert 274 < met[1] < 430
-  assert met[2] < 60

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from as2jax.data.inputs import protocol as fitted
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.protocol import declared
 from as2jax.data.inputs.word_overlap import DocumentFrequency, WordOverlap
 from as2jax.data.record import Candidate, Question, fingerprint
@@ -26,11 +25,6 @@ def test_it_is_fitted_once(entry, tmp_path):
     fitted.recall(entry, tmp_path / "empty", lambda: None)
   fitted.forget(tmp_path)
   assert not (tmp_path / "inputs").exists()
-
-
-def test_an_input_that_fits_nothing_asks_for_nothing(tmp_path):
-  none = fitted.recall(FirstStageRanking(), tmp_path, lambda: pytest.fail("asks for data"))
-  assert none is None and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

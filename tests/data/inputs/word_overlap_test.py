@@ -26,10 +26,6 @@ def features(question, candidate, fitted, **form):
   return pair.tolist()
 
 
-def columns(questions, table, fitted):
-  return OVERLAP.columns(fitted, questions, Tables(None, table, None))
-
-
 def test_numbers_by_hand():
   """4 distinct sentences; `the` in 2, `ate`, `fish` in 1 each, `zebra` in none."""
   rarity = OVERLAP.fit(TRAIN)
@@ -79,10 +75,3 @@ def test_standardised_over_the_judged_training_pairs(form):
 def test_an_unknown_form_is_refused():
   with pytest.raises(InputError, match="overlap = 'share'.*by_length, counts, shares"):
     word_overlap.WordOverlap("share")
-
-
-def test_unjudged_candidates_are_left_out_as_the_layout_says():
-  questions = (Question("Q", "the cat", (Candidate("a", "no", -1), Candidate("b", "the cat", 1))),)
-  _, table = layouts.pairs(questions)
-  actual = columns(questions, table, OVERLAP.fit(TRAIN))
-  assert actual.shape == (1, 2) and actual[0, 0] == 0.5

@@ -64,26 +64,7 @@ def test_second_call_maps_the_first_ones_table(tmp_path, tokenizer, encoded):
   assert len(folders(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-  "change",
-  [
-    {"units": UNITS[::-1]},
-    {"units": UNITS[:2]},
-    {"units": [*UNITS[:2], ("c", "b")]},
-    {"max_length": 8},
-    {"words": False},
-  ],
-)
-def test_each_input_has_its_own_table(tmp_path, tokenizer, change):
-  build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
-  options = {"units": UNITS, **OPTIONS, **change}
-  plain = build_units(options.pop("units"), tokenizer, **options)
-  cached = build_units(change.get("units", UNITS), tokenizer, **options, cache=str(tmp_path))
-  assert_equal(plain, cached)
-  assert len(folders(tmp_path)) == 2
-
-
-def test_template_role_and_tokenizer_have_their_own_tables(tmp_path, tokenizer):
+def test_whatever_differs_has_a_table_of_its_own(tmp_path, tokenizer):
   from tokenizers import Tokenizer as Backend
   from tokenizers import normalizers
 
@@ -91,14 +72,17 @@ def test_template_role_and_tokenizer_have_their_own_tables(tmp_path, tokenizer):
   backend.normalizer = normalizers.Lowercase()
   context, single = [("a", "b", "c", "d")], [("a",)]
   for units, tok, options in [
+    (context[::-1] * 2, tokenizer, {"template": "context"}),
+    (context, tokenizer, {"template": "context", "words": True}),
     (context, tokenizer, {"template": "context"}),
     (context, tokenizer, {"template": "local_context"}),
     (context, Tokenizer(backend, "other"), {"template": "context"}),
     (single, tokenizer, {"template": "single"}),
     (single, tokenizer, {"template": "single", "roles": [1]}),
   ]:
-    build_units(units, tok, max_length=20, cache=str(tmp_path), **options)
-  assert len(folders(tmp_path)) == 5
+    cached = build_units(units, tok, max_length=20, cache=str(tmp_path), **options)
+    assert_equal(build_units(units, tok, max_length=20, **options), cached)
+  assert len(folders(tmp_path)) == 7
 
 
 def test_slices_and_report(tokenizer):

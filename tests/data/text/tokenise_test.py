@@ -202,12 +202,6 @@ def test_chunks_change_nothing(monkeypatch, find_words):
   assert bool(len(whole.word_form)) == find_words
 
 
-def test_no_units_make_an_empty_table():
-  table = build_units([], letters(), template="pair", max_length=9, words=True)
-  assert len(table) == 0 and table.offsets.tolist() == [0]
-  assert table.report().startswith("0 units")
-
-
 @pytest.mark.parametrize(
   ("units", "options", "pattern"),
   [
@@ -243,15 +237,6 @@ def test_joint_units_are_as_long_as_they_have_candidates(kind):
   pair = build_units([units[1]], letters(kind), template="pair", max_length=40, words=True)
   assert content(pair, 0) == content(mixed, 1)
   assert (mixed.truncated_units, mixed.blank_units) == (0, 0)
-
-
-def test_joint_by_hand():
-  """[CLS] a b [SEP] c [SEP] d e [SEP]: special tokens close the part before them."""
-  unit = build_units(
-    [("ab", "c", "de"), ("a", "b", "c", "d")], letters(), template="joint", max_length=20
-  ).unit(0)
-  assert unit.role.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2]
-  assert unit.type.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
 
 
 @given(
