@@ -23,16 +23,10 @@ RELEVANCE = ("plan", "plan_over_mass", "nearest")
 
 class Alignment(NamedTuple):
   """Holds the alignment of each unit's question with each of its K sentences.
-
-  Attributes:
-    representation: r, `[s u k d]`, the mean of the relevant context; 0 where there is none.
-    distance: d = Σ D·π, `[s u k]`.
-    present: whether question and sentence both have a word, `[s u k]`.
-    plan, cost: π and D, `[s u k n m]`; points of question × points of sentence, 0 at padding.
-    selected: the relevant context, `[s u k m]`.
-    question, sentence: the index in `Batch.words` of each point, `[s u n]`, `[s u k m]`; −1 where
-      there is no word.
-
+  `representation` r `[s u k d]` is the mean of the relevant context `selected` `[s u k m]`, 0 where
+  there is none; `distance` d = Σ D·π `[s u k]`; `present` tells whether question and sentence both
+  have a word; `plan` and `cost` are π and D `[s u k n m]`, 0 at padding; `question` `[s u n]` and
+  `sentence` `[s u k m]` the index in `Batch.words` of each point, −1 for none.
   """
 
   representation: Array

@@ -1,15 +1,14 @@
 """What XLA:CPU needs written otherwise: loops over time and over layers, narrow convolutions.
 
-The loop over time runs over rows that hold several units. The gradient of a kernel is a sum over
-time, which the loop's own derivative would add up turn by turn, writing (and on several devices
-all-reducing) the whole kernel in each. Here the backward loop keeps the cotangents of each product,
-and one product after the loop gives the gradient.
+The gradient of a kernel in a loop over time is a sum over time, which the loop's own derivative
+would add up turn by turn, writing (and on several devices all-reducing) the whole kernel in each.
+Here the backward loop keeps the cotangents of each product, and one product after the loop gives
+the gradient.
 
 A pair of sentences fills the upper left corner of its grid, on average a fifth of it (TrecQA). On
-CPU, examples are divided into a few groups, and each group's grids are cropped to the smallest of a
-few fixed sizes that holds all of its pairs. On other platforms, and under `vmap` over seeds, where
-a choice of sizes would compute all of them, the whole grids are convolved. The results are the
-same.
+CPU, a few groups of examples are each cropped to the smallest of a few fixed sizes that holds their
+pairs. On other platforms, and under `vmap` over seeds, which would compute all sizes, the whole
+grids are convolved. The results are the same.
 """
 
 import itertools
@@ -36,16 +35,10 @@ Products = Mapping[str, tuple[Weight, Weight | None]]  # name -> (kernel [i, o],
 
 class Direction(NamedTuple):
   """Holds one direction of `scan_units`.
-
-  Attributes:
-    step: (product, state, inputs at one time [b, g]) -> (state, output [b, h]). Parameters reach it
-      through `product` alone, which it calls once a name.
-    products: the parameters of each product by name.
-    inputs: [b, l, g], in the order of the tokens in either direction.
-    initial: the state before a unit's first token in this direction, leaves [b, ...]; units that
-      share a row share it.
-    backward: whether it reads units from their last token to their first.
-
+  `step` is (product, state, inputs at one time [b, g]) -> (state, output [b, h]): parameters reach
+  it through `product` alone, called once a name of `products`. `inputs` [b, l, g] are in the order
+  of the tokens in either direction; `initial` is the state before a unit's first token in this
+  direction, leaves [b, ...]. A `backward` one reads units from their last token to their first.
   """
 
   step: Callable[[Product, Any, Array], tuple[Any, Array]]

@@ -125,15 +125,9 @@ class Recurrent(nn.Module):
 
   Parameters are those of its cells, `forward` and `backward`: a decoder takes a single step with
   `layer.forward(state, x)`. With `max` pooling of an LSTM's two directions this is InferSent's
-  sentence encoder (Conneau et al. 2017).
-
-  Attributes:
-    cell: `gru` or `lstm`.
-    hidden_size: h, of each direction.
-    bidirectional: append the vectors of a second direction, which reads from the last token.
-    unroll: time steps that one turn of the compiled loop holds.
-    precision: of the matrix products, as `jax.lax.Precision` or its names; None is jax's default.
-
+  sentence encoder (Conneau et al. 2017). `cell` is `gru` or `lstm`, `hidden_size` h of each
+  direction; `bidirectional` appends the vectors of a second direction; `unroll` time steps are one
+  turn of the compiled loop.
   """
 
   cell: str
@@ -199,17 +193,6 @@ def from_torch(
         f"{shapes}, which fit neither a GRU nor an LSTM"
       )
   return params
-
-
-def to_torch(
-  params: Mapping[str, Mapping[str, Any]], prefix: str, layer: int = 0
-) -> dict[str, np.ndarray]:
-  """Return the inverse of `from_torch`: float32 arrays under PyTorch's names."""
-  tensors = {}
-  for direction, weights in params.items():
-    for leaf, value in weights.items():
-      tensors[_torch_name(prefix, leaf, layer, direction)] = np.asarray(value, np.float32).T.copy()
-  return tensors
 
 
 def _torch_name(prefix: str, leaf: str, layer: int, direction: str) -> str:

@@ -48,8 +48,7 @@ class CassieOutput:
 
   Attributes:
     scores: `[s e]`, in `joint` `[s e k]`; an absent node's has no meaning.
-    node_logits: `[s e n]`, n = 1 or K.
-    pair_logits: of U([h_i; h_j]), in the order (i, j).
+    node_logits, pair_logits: n = 1 or K; of U([h_i; h_j]), in the order (i, j).
     nodes, sentences: whether a node takes part (it has words, or stands for a missing sentence);
       whether it has words.
     node_cosines: before the graph and after each of its layers, see `node_cosine`.
@@ -83,40 +82,35 @@ class CassieAlignment:
 class Cassie(System):
   """Aligns [q; c; previous; next] → LM → transport to each sentence → graph → p (CASSIE section 3).
 
-  Words of the question and of each sentence are aligned by transport; the mean of a sentence's
-  relevant context is its node, the transport cost enters the weights of edges, and after the graph
-  convolutions the candidate's node gives p. The template `pair` is the ablation without context (a
-  graph of one node); `joint` reads the top K candidates in one sequence [q; c₁ … c_K] and gives
-  each a p (paper section 4.2). A node that is absent (no words) sends nothing; its own h is
-  ReLU(b), so that its score is a constant.
+  The mean of a sentence's relevant context is its node, the transport cost enters the weights of
+  edges, and after the graph convolutions the candidate's node gives p. The template `pair` is the
+  ablation without context (a graph of one node); `joint` reads the top K candidates in one sequence
+  [q; c₁ … c_K] and gives each a p (paper section 4.2). A node that is absent (no words) sends
+  nothing; its own h is ReLU(b), so that its score is a constant.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_cassie:joint").model.template
   'joint'
 
   Attributes:
-    encoder: LM, behind the encoder contract.
-    token: whose vector stands for a unit, `cls` (first token) or `cls_last` (XLNet).
+    encoder, token: LM; whose vector stands for a unit, `cls` (first token) or `cls_last` (XLNet).
     template: `context`, `pair` or `joint`.
     segments: embeddings by role, added to the LM's input embeddings before their norm: `four`
       (question, candidate, previous, next), `three` (one for both context sentences) or `none`.
-      `pair` and `joint` have two, question and candidate, with either; `joint` has one for each
-      rank of the ranker before it with `ranks`.
+      `pair` and `joint` have two with either; `joint` has one for each rank with `ranks`.
     segments_start: of these embeddings: `normal`, N(0, 0.02), or `zero`.
     alignment, marginals, stop_words, epsilon, epsilon_relative, iterations, transport_gradient,
       question_words, sentence_words, relevance: see `as2jax.layers.alignment.Aligner`.
     graph_layers: L; 0 is the ablation without GCN (p from r_1).
     self_term, edges: see `as2jax.layers.graph_conv.GraphConvolution` and `EdgeWeights`.
-    head_reads: what the head reads of a scored node, one or more of `h` (the node after the graph,
-      the paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the vector of
-      the unit's `token`).
-    ranker_head: whether the logit of a cross-encoder's head on the unit's `token` is added to that
-      of the candidate's node (`linear`, or `pooled` behind a tanh layer), which then begins as 0.
-      With `warm_start.scope` = `matching` it is a transferred ranker's, whose scores are CASSIE's
-      before the first step. Not in the paper, and not with `joint`.
+    head_reads: what the head reads of a scored node, of `h` (the node after the graph, the
+      paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the unit's `token`).
+    ranker_head: whether the logit of a cross-encoder's head on the unit's `token` (`linear`, or
+      `pooled` behind a tanh layer) is added to that of the candidate's node, which then begins as
+      0: with `warm_start.scope` = `matching` a transferred ranker's scores are CASSIE's before the
+      first step. Not in the paper, and not with `joint`.
     hidden: width of the hidden layer of every FFN.
-    padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
-      padding sentence), or none.
+    padding_node: whether a missing context sentence is a node, with r = 0 and d = 0, or none.
 
   """
 

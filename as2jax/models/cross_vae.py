@@ -74,15 +74,10 @@ def as_tokens(ids: Int[Array, "s e l"]) -> Tokens:
 @struct.dataclass
 class Side:
   """Holds what the loss sees of one side (question or answer) of each example.
-
-  Attributes:
-    latent: z, a sample in training, else μ.
-    mean, log_variance: of q(z | text); the latter None in Dual-GRUs.
-    matched: the vector that is compared with the other side's.
-    redundancy: ‖AAᵀ − I‖² of the attention.
-    log_likelihood: of the side's own text under its decoder, summed over words; None without one.
-    words: how many words that sum has (the mark of the end is one, for the GRU).
-
+  `latent` is z, a sample in training, else μ; `mean` and `log_variance` those of q(z | text);
+  `matched` is compared with the other side's; `redundancy` is ‖AAᵀ − I‖² of the attention;
+  `log_likelihood` that of the side's own text under its decoder, summed over `words` (the mark of
+  the end is one, for the GRU). What the model lacks is None.
   """
 
   latent: Float[Array, "s e z"]
@@ -154,8 +149,8 @@ class CrossVAE(System):
   figure 1).
 
   In training both texts of each example are gathered from the rows of the batch, so each encoder
-  reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`); a batch of
-  one role alone runs one encoder, a mixed one runs both on all units.
+  reads its own side alone. `encode` takes a unit's side from its role; a batch of one role alone
+  runs one encoder, a mixed one runs both on all units.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("squad_dual_vae:small").model.crossing
@@ -167,23 +162,18 @@ class CrossVAE(System):
       `none` (no decoder, no variance: z = μ).
     decoder: `gru`, or `mlp`, a bag of words.
     hidden_size, decoder_size: of the encoders' GRUs, a direction; of the decoders.
-    hops, attention_size: r and d_a of the self-attention.
-    latent_size: of z.
+    hops, attention_size, latent_size: r and d_a of the self-attention; width of z.
     question_length, answer_length: words (marks included) that a side is cut to.
     word_dropout: part of the words read by a decoder that become the unknown word.
     tied: whether the decoders' softmax has the word vectors as its kernel.
     match_on: what is compared in training: the `sample` (eq. 3) or the `mean`.
-    answer_start: whether the answers' encoder starts with random weights of its own (`apart`) or
-      with those of the questions' (`equal`), by which texts that share words match before any
-      training.
-    log_variance_start: log σ² of q at the start (its layer's bias).
-    match_scale, match_bias: s and b of σ(s·cos + b), as they start.
+    answer_start: whether the answers' encoder starts with weights of its own (`apart`) or the
+      questions' (`equal`), by which texts that share words match before any training.
+    log_variance_start, match_scale, match_bias: log σ² of q, s and b of σ(s·cos + b) at the start.
     softmax_chunk: words of a shard whose logits are in memory at once; 0 for all.
-    unroll: time steps that one turn of a compiled loop holds.
-    precision: of the matrix products.
     marks: ids of the marks put before and after each text; as the encoder's vocabulary says.
-    output_size: rows of the table, from the first, that decoders generate: words of the training
-      text. A word behind them, or unknown, is read, but its likelihood does not count.
+    output_size: rows of the table that decoders generate: words of the training text. A word behind
+      them, or unknown, is read, but its likelihood does not count.
 
   """
 
@@ -254,12 +244,11 @@ class CrossVAE(System):
   def __call__(self, batch: Batch, *, train: bool) -> CrossVAEOutput:
     """Return both sides of each example (`pairs`)."""
     examples = batch.examples
-    texts, encoded, latents = {}, {}, {}
+    texts, encoded, latents, sides = {}, {}, {}, {}
     for k, side in enumerate(SIDES):
       texts[side] = self._text(batch, k)
       encoded[side] = self._encode(side, texts[side], train)
       latents[side] = self._latent(*encoded[side][:2], train)
-    sides = {}
     for side in SIDES:
       mean, log_variance, doubling = encoded[side]
       source = self._sources.get(side)

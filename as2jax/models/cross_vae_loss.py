@@ -69,17 +69,16 @@ class CrossVAELoss(Loss):
   L_matching is the binary cross entropy of σ(s·cos + b), the mean over positives and the mean over
   negatives with equal weight. A negative is a pair with label 0, or a question with another
   example's answer, unless that answer has the same text as its own or that example the same
-  question: then it may be right, and nothing is said of it.
+  question.
 
   Attributes:
     alpha, beta, gamma: the weights; that of the KL after annealing.
-    epochs: of the whole run, for annealing.
+    epochs, kl_schedule: of the whole run, for annealing; see `annealed`.
     negatives: `in_batch`, all of them over all shards, or `sampled:k`, k at random a question.
     redundancy: weight of ‖AAᵀ − I‖², the penalty of Lin et al. 2017; 0 only logs it.
     matching: `bce` (eq. 7); or `softmax`: −ln of the positive's share among itself and the
       negatives of its question, by softmax of s·cos, the mean over positives.
     reconstruction: of a text's words, their `sum` (eq. 4) or their `mean`.
-    kl_schedule: see `annealed`.
     free_bits: nats of each dimension's KL (the mean over the pairs) below which it costs nothing
       (Kingma et al. 2016, section 8); 0 for the plain KL.
 

@@ -36,10 +36,9 @@ class M2SNet(System):
   logistic.
 
   Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
-  least one pair of real tokens (question and candidate lie in the grid's upper left corner): only
-  those are in the statistics of batch norm, and all others are 0 after each layer. So padding
-  reaches neither a score nor a statistic. Convolutions have no bias of their own: batch norm would
-  take it out again, and its β stands there.
+  least one pair of real tokens (which lie in the upper left corner): only those are in the
+  statistics of batch norm, and all others are 0 after each layer, so that padding reaches neither a
+  score nor a statistic. Convolutions have no bias: batch norm's β stands there.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("trecqa_m2snet:cos").model.similarity
@@ -51,9 +50,8 @@ class M2SNet(System):
     question_length, candidate_length: the size of the grid; tokens beyond are cut off.
     filters: of each convolution; one entry is the paper's `shallow`.
     filter_size, pool_size: sides of the squares.
-    hidden_size: units of the hidden layer (tanh).
-    dropout: on the hidden layer's output.
-    hidden_norm: whether the hidden layer has a batch norm, too.
+    hidden_size, hidden_norm, dropout: units of the hidden layer (tanh), whether it has a batch
+      norm, too, and the dropout on its output.
     overlap, standardise_overlap: form of the overlap features and whether they are standardised
       (`WordOverlap`). In the paper's form AdaDelta hardly moves their weights.
     momentum, eps: see `MaskedBatchNorm`.

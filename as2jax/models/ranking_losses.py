@@ -1,10 +1,8 @@
 """Pairwise, listwise and in-batch losses of scores that rank a question's candidates.
 
-All of them work with any system that gives one score an example: bi-encoders (layout `pairs`) and
-cross-encoders (layout `single`). A question's list is what a shard holds of it, so that the sampler
-`grouped`, which keeps a question's candidates together, is the one to take; with others a list is cut.
-Labels may be graded where a loss says so. `scale` multiplies scores before anything else: 1/τ of a
-temperature τ.
+All of them work with any system that gives one score an example. A question's list is what a shard
+holds of it, so that the sampler `grouped`, which keeps a question's candidates together, is the one
+to take. `scale` multiplies scores before anything else: 1/τ of a temperature τ.
 """
 
 import dataclasses

@@ -37,17 +37,10 @@ class Embeddings:
 @dataclasses.dataclass(frozen=True)
 class PublishedForm:
   """Names the architecture of sentence-transformers or transformers that gives a system's scores.
-
-  Attributes:
-    kind: `sentence_transformer` (encoder, poolings, dense layers, normalisation),
-      `sequence_classifier` (encoder, pooler, two-way head) or `reranker` (encoder, poolings,
-      `layers`).
-    score: the name of the score that the exported folder ranks by.
-    pooling, dense, normalize: of a sentence transformer (`as2jax.models.biencoder.SentenceBert`).
-    token, pooler, dropout: of a classifier: whose vector it reads, and what is before its head.
-    layers, label: of a reranker, as `as2jax.models.crossencoder.Reranker` has them.
-    from_sentence_folder: whether `encoder.pretrained` names a sentence-transformers folder.
-
+  `kind`: a `sentence_transformer` has `pooling`, `dense`, `normalize` as `SentenceBert`; a
+  `sequence_classifier` reads `token` through `pooler` and `dropout`; a `reranker` has `pooling`,
+  `layers`, `label` as `Reranker`. `score` ranks; `from_sentence_folder`: whether
+  `encoder.pretrained` names a sentence-transformers folder.
   """
 
   kind: Literal["sentence_transformer", "sequence_classifier", "reranker"]
@@ -77,14 +70,13 @@ class System(nn.Module):
   `scores` `[s, e]` (layout `joint`: `[s, e, k]`), higher is better.
 
   Attributes:
-    template: the texts of one unit, in order (`as2jax.data.text.input_templates`); `single` makes a
-      unit of each text.
-    layout: how units form examples (`as2jax.data.batches.examples`): with template `single`,
-      `pairs` of (question, candidate) or `triplets` of (question, positive, negative); with any
-      other template, `single` (one unit a candidate), or `joint` (one unit a question).
+    template: the texts of one unit, in order (`as2jax.data.text.input_templates`).
+    layout: how units form examples (`as2jax.data.batches.examples`): with template `single` (each
+      text a unit) `pairs` or `triplets`; with another `single` (one unit a candidate) or `joint`
+      (one unit a question).
     encodes: whether evaluation encodes texts and compares their vectors.
-    score_names: names of the scores that evaluation reports; a system that does not encode has one.
-    score: which of `score_names` ranks; "" is the first.
+    score_names, score: names of the scores that evaluation reports, one for a system that does not
+      encode; which of them ranks, "" the first.
     pooler: whether the system has a dense layer `pooler`, which begins with the pretrained one.
     inputs: what the system reads beside token ids (`as2jax.data.inputs.protocol`); a property where
       it depends on fields.

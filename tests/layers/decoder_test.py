@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from recurrent_test import to_torch
 
 from as2jax.layers.decoder import BagDecoder, GRUDecoder
-from as2jax.layers.recurrent import to_torch
 
 RNG = np.random.default_rng(0)
 S, E, L, Z, D, H, V = 2, 3, 5, 4, 6, 7, 11

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.layers.recurrent import Recurrent, from_torch, to_torch
+from as2jax.layers.recurrent import NAMES, Recurrent, from_torch
 from as2jax.runtime.errors import InputError
 
 D, H = 5, 7
@@ -72,6 +72,16 @@ def torch_pair(cell, bidirectional):
       parameter.mul_(2)
   tensors = {f"rnn.{k}": v.detach().numpy() for k, v in module.state_dict().items()}
   return torch, module, from_torch(tensors, "rnn."), tensors
+
+
+def to_torch(params, prefix):
+  """The inverse of `from_torch`."""
+  tensors = {}
+  for direction, weights in params.items():
+    end = "_reverse" if direction == "backward" else ""
+    for leaf, value in weights.items():
+      tensors[f"{prefix}{NAMES[leaf]}_l0{end}"] = np.asarray(value, np.float32).T.copy()
+  return tensors
 
 
 def initialised(layer):
