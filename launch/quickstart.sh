@@ -22,7 +22,7 @@ run wikiqa_baseline:mean,sample -o "$RUNS/untrained"
 run wikiqa_triplet:sample,grouped -o "$RUNS/triplet"
 
 printf '\n'
-.venv/bin/python -m as2jax compare --brief "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
+.venv/bin/python -m as2jax compare --metrics=map --format=text "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
 .venv/bin/python -m as2jax report "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet" \
   -o "$RUNS/report.html" --explain=0 > /dev/null
 cat <<EOT

@@ -120,9 +120,6 @@ def compare(
       "each with one run a dataset",
     ),
   ],
-  brief: Annotated[
-    bool, typer.Option("--brief", help="of runs' folders: MAP, MRR and P@1, a line a run")
-  ] = False,
   metrics: Annotated[
     str, typer.Option(help="joined by commas; default: map,mrr, or of retrieval mrr,r@1")
   ] = "",
@@ -140,17 +137,6 @@ def compare(
   from as2jax.evaluation import compare as comparison
 
   check_filter(question_filter)
-  if brief:
-    others = {
-      "--metrics": metrics,
-      "--filter": question_filter,
-      "--deterministic": deterministic,
-      "--format": form != "auto",
-      "--samples": samples != SAMPLES,
-      "--seed": seed,
-    }
-    _compare_briefly(systems, split, [name for name, value in others.items() if value])
-    return
   if form == "auto":
     form = "json" if output.as_json(form) else "text"
   print(
@@ -165,15 +151,6 @@ def compare(
       deterministic=deterministic,
     )
   )
-
-
-def _compare_briefly(systems: list[str], split: str, given: list[str]) -> None:
-  """A line a run; InputError where other options were `given`, which it does not follow."""
-  if given:
-    raise InputError(f"--brief takes no {', '.join(given)}: leave --brief or {given[0]} out")
-  from as2jax.experiments import compare_runs
-
-  print(compare_runs.table(systems, split))
 
 
 @shown(

@@ -20,7 +20,7 @@ from as2jax.evaluation import answer_triggering, compare, results, tables
 from as2jax.report import figures, plots, questions, verdict
 from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
-from as2jax.runtime import processes, registry
+from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, write_whole
 from as2jax.runtime.version import __version__
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 NAME = "report.html"  # in a run's folder
 METRICS = {"rerank": ("map", "mrr", "p@1", "ndcg@10"), "retrieve": ("mrr", "r@1", "r@5")}
 SAMPLES = 100_000  # of the randomization test
-PUBLISHED = "as2jax.experiments.papers.published:figures"  # of the papers' rows that runs are of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +81,6 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   rows = compare.compare(scores, metrics, samples=SAMPLES, seed=0)
   first = [row for row in rows if row["metric"] == rows[0]["metric"]]
   where = first[0]["metric"].partition("[")[2].rstrip("]")
-  known = [(system.config, system.content) for system in runs.systems if system.config]
-  published = registry.resolve(PUBLISHED)(known, where)
   listed = questions.rows(runs, metrics[0], asked.question_ids)
   chunks, held = questions.packed(runs, listed)
   labels, record = [system.label for system in runs.systems], runs.data_record
@@ -94,8 +91,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "protocol": verdict.protocol(runs, first[0]),
     "caveats": verdict.caveats(runs, first),
     "commands": commands(runs, asked, output),
-    "forest": plots.systems(runs, rows, {(one.metric, one.whose): one.value for one in published}),
-    "sources": list(dict.fromkeys(one.source for one in published)),
+    "forest": plots.systems(runs, rows),
     "system_rows": _system_rows(runs, rows),
     "training": plots.training(runs),
     "answering": _answering(runs),

@@ -19,17 +19,15 @@ HIDDEN = {"seed", "step", "epoch", "seconds_per_step"}
 class Mark(NamedTuple):
   """Hold a line of `intervals`, None for what there is not."""
 
-  label: str  # of the system, or of the point of a sweep
-  mean: float | None  # ours
+  label: str  # of the system
+  mean: float | None
   half_width: float | None = None
-  published: float | None = None  # drawn as a hollow mark
-  chosen: bool = False  # by a sweep
   number: int = 0  # of the system, for its colour
   seeds: Sequence[float] = ()  # their means, drawn as small rings
 
 
 def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) -> Drawing:
-  """Draw a line a mark: the mean with its half-width, published figures hollow, below headings.
+  """Draw a line a mark: the mean with its half-width, below headings.
 
   Args:
     blocks: marks by heading, "" for none.
@@ -40,7 +38,7 @@ def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) 
   for heading, marks in blocks.items():
     rows += len(marks) + 0.75
     for mark in marks:
-      ends += [value for value in (mark.published, *mark.seeds) if value is not None]
+      ends += mark.seeds
       if mark.mean is not None:
         width = mark.half_width or 0.0
         ends += [mark.mean - width, mark.mean + width]
@@ -62,10 +60,10 @@ def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) 
 
 
 def _interval(figure: Drawing, frame: Frame, mark: Mark, y: float) -> None:
-  colour, text = series(1 if mark.chosen else mark.number), []
+  colour, text = series(mark.number), []
   cut = (frame.left - 60) // 6  # letters
   label = mark.label if len(mark.label) <= cut else "…" + mark.label[1 - int(cut) :]
-  figure.text(frame.left - 12, y + 4, label, anchor="end", size=11, bold=mark.chosen)
+  figure.text(frame.left - 12, y + 4, label, anchor="end", size=11)
   if mark.mean is not None:
     text.append(_figure(mark.mean, mark.mean))
     if mark.half_width is not None:
@@ -75,9 +73,6 @@ def _interval(figure: Drawing, frame: Frame, mark: Mark, y: float) -> None:
     for seed in mark.seeds if len(mark.seeds) > 1 else ():
       figure.circle(frame.across(seed), y, 2.2, colour, hollow=True, stroke=1)
     figure.circle(frame.across(mark.mean), y, 4.2, colour, tip=f"{mark.label}: {mark.mean:.4f}")
-  if mark.published is not None:
-    figure.circle(frame.across(mark.published), y, 4.2, "muted", hollow=True, stroke=1.5)
-    text.append(f"published {_figure(mark.published, mark.published)}")
   figure.text(frame.right + 12, y + 4, "; ".join(text) or "–", size=11)
 
 
@@ -86,25 +81,16 @@ def _figure(value: float, beside: float) -> str:
   return f"{value:.{3 if abs(beside) <= 1.5 else 1}f}".replace("-", "−")
 
 
-def systems(runs: Runs, rows: Sequence[dict[str, Any]], published: Mapping) -> Drawing:
-  """Draw every system's mean of every metric with its half-width, its seeds, and published figures.
-
-  Args:
-    rows: of `compare.compare`.
-    published: {(metric, whose): figure}.
-
-  """
+def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
+  """Draw every system's mean of every metric (`rows` of `compare.compare`) with half-width and seeds."""
   blocks: dict[str, list[Mark]] = {}
   numbers = {system.name: n for n, system in enumerate(runs.systems)}
   for row in rows:
     metric, number = row["metric"].partition("[")[0], numbers[row["system"]]
     system = runs.systems[number]
     seeds = system.scores.metric(metric).mean(1).tolist()
-    mark = Mark(system.label, row["mean"], row["half_width"], None, False, number, seeds)
+    mark = Mark(system.label, row["mean"], row["half_width"], number, seeds)
     blocks.setdefault(metric.upper(), []).append(mark)
-  for (metric, whose), value in published.items():
-    if metric.upper() in blocks:
-      blocks[metric.upper()].append(Mark(whose, None, published=value))
   return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds", 250)
 
 

@@ -12,7 +12,6 @@ import pytest
 from as2jax.commands import app
 from as2jax.data import trec_files
 from as2jax.evaluation import compare, results, run_scores, significance
-from as2jax.experiments import compare_runs
 from as2jax.runtime.errors import InputError
 
 FEW = ["--samples", "999"]
@@ -263,7 +262,6 @@ def test_what_a_run_was_trained_from_and_did_not_improve_is_said(folders, tmp_pa
   assert "before training" not in results.table(
     json.loads((folders / "bm25" / "results.json").read_text())
   )
-  assert "same (best = before training)" in compare_runs.table([str(folders / "bm25"), same])
 
 
 def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, capsys):

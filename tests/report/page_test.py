@@ -17,7 +17,6 @@ from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import answer_triggering
-from as2jax.experiments.papers import published
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
 from as2jax.report import make, questions
@@ -148,17 +147,6 @@ def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, mon
   assert pathlib.Path("a page.html").read_text() == page_text
   assert [line[2] for line in train] == [f"rerun:{run}config.json" for run in runs]
   assert "was chosen by" not in page_text and "/-again" not in page_text  # nothing was trained
-
-
-def test_published_figures_are_drawn_with_where_they_stand(finished_run, tmp_path, monkeypatch):
-  """Of the sample's run nothing is known; here it is, so that the page can be looked at."""
-  one = published.Published("map", "Triplet-BERT (ASBERT)", 0.795, "Triplet-BERT in a table")
-  text = make.make([str(finished_run("bm25"))], tmp_path / "a.html").read_text()
-  assert "Hollow marks" not in text and "published 0" not in text
-  monkeypatch.setattr(published, "figures", lambda runs, where: [one])
-  text = make.make([str(finished_run("bm25"))], tmp_path / "b.html").read_text()
-  assert "published 0.795" in text
-  assert "Hollow marks are published figures: Triplet-BERT in a table." in text
 
 
 def test_each_question_has_its_values_and_packed_candidates(page_of_two, finished_run):

@@ -1,20 +1,13 @@
-"""Figures: intervals with published figures, curves of every seed, axes, colours."""
+"""Figures: intervals, curves of every seed, axes, colours."""
 
 import xml.etree.ElementTree as tree
 
 import numpy as np
-import page_cases
 import pytest
 
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.report import figures, many, plots, verdict
+from as2jax.report import figures, plots, verdict
 from as2jax.report.runs import Runs, System
-
-MARKS = [
-  many.Mark("base", 0.5, 0.05),
-  many.Mark("rate=<1e-5>", 0.6, None, 0.7, chosen=True),
-  many.Mark("not run", None),
-]
 
 
 def shapes(drawing, tag):
@@ -27,33 +20,13 @@ def shapes(drawing, tag):
   return found
 
 
-def test_intervals_have_ours_and_the_published():
-  drawn = plots.intervals({"": MARKS}, "MAP on dev")
-  assert [a["class"] for a, *_ in shapes(drawn, "circle")] == ["f-c0", "f-c1", "h-muted"]
-  texts = [text for _, text, _ in shapes(drawn, "text")]
-  assert "0.600; published 0.700" in texts and "rate=<1e-5>" in texts
-  drawn = plots.intervals({"": [many.Mark("gain", 12.34, 1.0, -0.7), many.Mark("a", 0.83)]}, "x")
+def test_intervals_have_means_and_half_widths():
+  marks = [plots.Mark("rate=<1e-5>", 0.6, 0.05, 1), plots.Mark("gain", 12.34, 1.0)]
+  drawn = plots.intervals({"": marks, "MRR": [plots.Mark("a", 0.83)]}, "MAP on dev")
+  assert [a["class"] for a, *_ in shapes(drawn, "circle")] == ["f-c1", "f-c0", "f-c0"]
   texts = {text for _, text, _ in shapes(drawn, "text")}
-  assert {"12.3 ± 1.0; published −0.700", "0.830"} <= texts
-  assert not plots.intervals({"": [many.Mark("not run", None)]}, "MAP").shapes
-
-
-def test_the_page_of_many_runs_names_the_choice_and_who_looked_at_test():
-  arguments = {
-    "result": ["result: rate=<1e-5>, chosen by MAP on dev", "map[x-clean/test] 0.6"],
-    "axis": "MAP on dev",
-    "cells": [["", "", "MAP"], ["*", "rate=<1e-5>", "0.6000"]],
-    "left": 2,
-    "ledger": [["run", "folder", "times"], ["rate=<1e-5>, seed 0", "abc", "2"]],
-  }
-  text = many.make("Sweep <x>", "a heading", marks=MARKS, **arguments)
-  shown = page_cases.Page(text)
-  assert [a["id"] for a, _ in shown.of("section")] == ["verdict", "points", "ledger"]
-  assert "chosen by MAP on dev" in shown.of("p", **{"class": "verdict"})[0][1]
-  cells = {text for tag in ("th", "td") for _, text in shown.of(tag)}
-  assert {"rate=<1e-5>, seed 0", "2", "0.6000"} <= cells
-  assert not shown.of("1e-5") and shown.of("title")[0][1] == "Sweep <x>"
-  assert "<svg" not in many.make("x", "", marks=[many.Mark("not run", None)], **arguments)
+  assert {"rate=<1e-5>", "0.600 ± 0.050", "12.3 ± 1.0", "MRR", "0.830"} <= texts
+  assert not plots.intervals({"": [plots.Mark("not run", None)]}, "MAP").shapes
 
 
 def system(label="x"):

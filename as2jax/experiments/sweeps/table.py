@@ -13,7 +13,6 @@ from as2jax.evaluation import compare, results, run_scores, tables
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
-from as2jax.report import many
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -23,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
-  """Write the table of a sweep and its page; return the table as text.
+  """Write the table of a sweep; return it as text.
 
   A point counts where all its seeds are finished; its mean and s.d. are over seeds, its difference to the base is
   tested over questions. The best is called final when every point counts. A run that has begun and has no
@@ -91,23 +90,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   for name, of_split in rows.items():
     for row in of_split:
       flat.append({"split": name, "chosen": int(row["system"] == best), **row})
-  text = write_forms(output / "table", heading, cells, result, left=2, flat=flat)
-  marks = []
-  for row in choosing:
-    one = row["system"]
-    marks.append(many.Mark(one, row["mean"], row["half_width"], None, one == best))
-  page = many.make(
-    f"Sweep {output.name}",
-    heading,
-    result=[line.strip() for line in result],
-    marks=marks,
-    axis=f"{choice}, by which the choice is made",
-    cells=cells,
-    left=2,
-    ledger=_ledger(done),
-  )
-  write_whole(output / "report.html", page)
-  return text
+  return write_forms(output / "table", heading, cells, result, left=2, flat=flat)
 
 
 def write_forms(
@@ -146,15 +129,6 @@ def _times(folder: pathlib.Path) -> int | None:
   """Return how often a finished run evaluated test; None where it has no ledger."""
   content = results.read(folder) or {"data": {"name": ""}}
   return results.times_evaluated(folder, "test", content["data"]["name"])
-
-
-def _ledger(done: Mapping[pathlib.Path, str]) -> list[list[str]]:
-  """Return a head, and a row a finished run (folder -> title): how often it evaluated test."""
-  rows = [["run", "folder", "times that test was evaluated"]]
-  for folder, title in done.items():
-    count = _times(folder)
-    rows.append([title, folder.name, "not known" if count is None else str(count)])
-  return rows
 
 
 def seen_by(done: Iterable[pathlib.Path]) -> list[str]:
