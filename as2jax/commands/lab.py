@@ -17,14 +17,6 @@ app.add_typer(sweep.app, name="sweep")
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
-Fill = Annotated[
-  list[str],
-  typer.Option(
-    metavar="ROW:DATA=FILE", help="a row from the run file of any system: USE:wikiqa=use.trec"
-  ),
-]
-
-
 @app.command(
   epilog=examples(
     "as2jax lab paper                                   (lists the tables)",
@@ -44,7 +36,6 @@ def paper(
     str, typer.Option(help="further words of the jobs, such as minilm, which the table then says")
   ] = "",
   settings: Set = [],  # noqa: B006
-  fill: Fill = [],  # noqa: B006
   runs: Annotated[
     list[str],
     typer.Option(metavar="FOLDER", help="finished runs, taken for rows that have their config"),
@@ -71,7 +62,6 @@ def paper(
     tuple(filter(None, words.split(","))),
     points.settings_of(settings),
     overrides.seeds_of(seeds) if seeds else (),
-    dict(map(paper_tables.filled, fill)),
   )
   output = pathlib.Path(target).absolute()
   raise typer.Exit(
@@ -151,7 +141,6 @@ def compile_for(
 def vectors(
   target: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="of the vectors")],
   data: Annotated[str, typer.Option(metavar="NAME", help="a data set, its training split")] = "",
-  config: Annotated[str, typer.Option(metavar="JOB", help="with its data set and text rules")] = "",
   text: Annotated[str, typer.Option(metavar="FILE", help="UTF-8, a text a line")] = "",
   dimension: Annotated[int, typer.Option(min=1, help="numbers of a vector")] = 300,
   epochs: Annotated[int, typer.Option(min=1)] = 5,
@@ -167,7 +156,7 @@ def vectors(
 
   from as2jax.experiments import train_vectors
 
-  texts, told = train_vectors.source(data, config, text)
+  texts, told = train_vectors.source(data, text)
   settings = train_vectors.Settings(dimension, epochs, min_count, seed, not cased, treebank)
   print(json.dumps(train_vectors.train(texts, target, settings, told), indent=2))
 
@@ -197,6 +186,8 @@ def mine(
   seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
+  import json
+
   from as2jax.commands import documents
   from as2jax.experiments import mine as mining
 
@@ -214,7 +205,7 @@ def mine(
     kept_out=kept_out,
     source=data,
   )
-  print(mining.report(content), end="")
+  print(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 @app.command(

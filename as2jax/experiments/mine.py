@@ -166,19 +166,6 @@ def mine(
   return content
 
 
-def report(content: Mapping[str, Any]) -> str:
-  """Return the provenance in a few lines."""
-  asked = content["questions"]
-  dropped = ", ".join(f"{number} {why}" for why, number in content["dropped"].items()) or "none"
-  return (
-    f"{content['negatives']} negatives for {asked['asked']} questions of {content['passages']} passages;"
-    f" {content['questions_with_fewer']} questions have fewer than wanted\n"
-    f"dropped: {dropped}\n"
-    f"left out: {asked['without positive']} questions without a positive, {asked['in dev or test']} in "
-    "dev or test\n"
-  )
-
-
 class _Pool:
   """The distinct passages: candidates of the training questions, and further texts.
 

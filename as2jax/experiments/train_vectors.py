@@ -13,11 +13,10 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.config import jobs
 from as2jax.data import dataset as datasets
 from as2jax.data.lines import Lines
 from as2jax.data.record import Question
-from as2jax.data.text import normalise, word_tokenizer
+from as2jax.data.text import word_tokenizer
 from as2jax.encoders import word_vectors
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -138,28 +137,19 @@ def train(
   return description
 
 
-def source(data: str, config: str, text: str) -> tuple[Iterable[str], dict[str, Any]]:
-  """Return the texts of one of a data set, a job's data set, or a text file, and what to say of them.
+def source(data: str, text: str) -> tuple[Iterable[str], dict[str, Any]]:
+  """Return the texts of a data set or of a text file, and what to say of them.
 
   Raises:
-    InputError: none or several are named, there is no such one, or no training split.
+    InputError: none or both are named, there is no such one, or no training split.
 
   """
-  if sum(map(bool, (data, config, text))) != 1:
-    raise InputError("give one of --data, --config and --text")
+  if bool(data) == bool(text):
+    raise InputError("give one of --data and --text")
   if text:
     return TextFile(text), {"text": pathlib.Path(text).name}
-  rules: tuple[str, ...] = ()
-  options: dict[str, Any] = {}
-  if config:
-    section = jobs.load(config).data
-    data, rules = section.name, tuple(section.rules)
-    options = {"root": section.root, "cache": section.cache, "download": section.download}
-    normalise.check(rules)
-  dataset = datasets.load(data, **options)
+  dataset = datasets.load(data)
   if "train" not in dataset.splits:
     raise InputError(f"the dataset {data!r} has no training split; name another, or give --text")
   told = {"dataset": data, "split": "train", "fingerprint": dataset.fingerprints["train"]}
-  if rules:
-    told["rules"] = list(rules)
-  return training_texts(normalise.apply(dataset.splits["train"], rules)), told
+  return training_texts(dataset.splits["train"]), told

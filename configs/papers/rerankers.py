@@ -1,32 +1,24 @@
 """Published rerankers and bi-encoders, and ours, for answer sentence selection: zero-shot and trained.
 
 Rows whose weights are not here are skipped with the reason. Folders of your own become rows by
-AS2JAX_RERANKERS and AS2JAX_EMBEDDERS (paths joined by colons); the run file of any other system by
---fill "your run file:wikiqa=FILE". Runs that are finished fill their rows by --runs=FOLDER, and --no-train
-leaves the other rows that would be trained.
+AS2JAX_RERANKERS and AS2JAX_EMBEDDERS (paths joined by colons). Runs that are finished fill their rows by
+--runs=FOLDER, and --no-train leaves the other rows that would be trained.
 """
 
 import os
 
 from as2jax.config import words as config_words
-from as2jax.experiments.papers.rows import Column, Row, Run, Table
+from as2jax.experiments.papers.rows import Column, Row, Table, run_of
 
-DATA = {"wikiqa": (), "trecqa": ("ptb",), "semeval2015": ()}  # with the text rules of each
-# SemEval-2015's test questions; trained is on its development file.
-NAMES = {"semeval2015": "semeval2015_devel"}
+# With the text rules of each; SemEval-2015's test questions, trained is on its development file.
+DATA = {
+  "wikiqa": "data.name=wikiqa data.rules=()",
+  "trecqa": "data.name=trecqa data.rules=('ptb',)",
+  "semeval2015": "data.name=semeval2015_devel data.rules=()",
+}
 # `clean` is what papers report, and of TrecQA its official one; WikiQA's organisers count fewer questions,
 # SemEval-2015's all that have an answer.
-FILTERS = (
-  ("wikiqa", "clean"),
-  ("wikiqa", "official"),
-  ("trecqa", "clean"),
-  ("semeval2015", "clean"),
-)
-COLUMNS = tuple(
-  Column(f"{name} {kind} {metric.upper()}", (name,), metric, kind)
-  for name, kind in FILTERS
-  for metric in ("map", "mrr")
-)
+FILTERS = "wikiqa clean", "wikiqa official", "trecqa clean", "semeval2015 clean"
 # By its name in the table: the recipe, and the folder or hub name.
 PUBLISHED = {
   "all-MiniLM-L6-v2": ("embedder", config_words.MINILM),
@@ -44,47 +36,30 @@ OURS = {
   "fast, ettin-17m": "fast,ettin17m",
   "accurate, ettin-17m": "accurate,ettin17m",
 }
-SEEDS = (0, 1, 2)
-# Jobs of the papers' own systems, with the settings of our table of measured figures.
-UNTRAINED = "MiniLM's mean, untrained"
+# The papers' own systems, with the settings of our measured figures.
+SEEDS = "seeds=(0,1,2)"
+UNTRAINED, TRIPLET = "MiniLM's mean, untrained", "ASBERT's triplet network, MiniLM"
 SYSTEMS = {
-  UNTRAINED: {
-    "wikiqa": Run("configs/wikiqa_baseline.py:mean,minilm"),
-    "trecqa": Run("configs/trecqa_baseline.py:mean,minilm"),
-    "semeval2015": Run(
-      "configs/semeval_baseline.py:mean,minilm", {"data.name": NAMES["semeval2015"]}
-    ),
-  },
-  "ASBERT's triplet network, MiniLM": {
-    "wikiqa": Run("configs/wikiqa_triplet.py:grouped,minilm", {"epochs": 3, "seeds": SEEDS}),
-    "trecqa": Run("configs/trecqa_triplet.py:minilm,grouped", {"epochs": 1, "seeds": SEEDS}),
-    "semeval2015": Run(
-      "configs/semeval_triplet.py:minilm,grouped",
-      {"data.name": NAMES["semeval2015"], "epochs": 1, "seeds": SEEDS},
-    ),
-  },
-  "CETE's cross-encoder, MiniLM": {
-    "wikiqa": Run(
-      "configs/wikiqa_crossencoder.py:minilm",
-      {"epochs": 1, "data.train_filter": "answerable", "data.rules": (), "seeds": SEEDS},
-    ),
-    "trecqa": Run("configs/trecqa_crossencoder.py:minilm", {"data.name": "trecqa", "seeds": SEEDS}),
-    "semeval2015": Run(
-      "configs/semeval_crossencoder.py:minilm", {"data.name": NAMES["semeval2015"], "seeds": SEEDS}
-    ),
-  },
+  UNTRAINED: (
+    "wikiqa_baseline.py:mean,minilm",
+    "trecqa_baseline.py:mean,minilm",
+    "semeval_baseline.py:mean,minilm data.name=semeval2015_devel",
+  ),
+  TRIPLET: (
+    f"wikiqa_triplet.py:grouped,minilm epochs=3 {SEEDS}",
+    f"trecqa_triplet.py:minilm,grouped epochs=1 {SEEDS}",
+    f"semeval_triplet.py:minilm,grouped data.name=semeval2015_devel epochs=1 {SEEDS}",
+  ),
+  "CETE's cross-encoder, MiniLM": (
+    f"wikiqa_crossencoder.py:minilm epochs=1 data.train_filter=answerable data.rules=() {SEEDS}",
+    f"trecqa_crossencoder.py:minilm data.name=trecqa {SEEDS}",
+    f"semeval_crossencoder.py:minilm data.name=semeval2015_devel {SEEDS}",
+  ),
 }
-# Systems from elsewhere, by their run files; launch/benchmarks/sentence_transformers_training.py makes the first two.
-PEERS = (
-  "sentence-transformers' trainer, bi-encoder",
-  "sentence-transformers' trainer, cross-encoder",
-  "your run file",
-)
-NONE = (None,) * len(COLUMNS)
 
 
 def folders_of_environment() -> dict[str, tuple[str, str]]:
-  """The folders that the environment names."""
+  """Return the folders that the environment names."""
   folders = {}
   for recipe in ("reranker", "embedder"):
     for folder in filter(None, os.environ.get(f"AS2JAX_{recipe.upper()}S", "").split(":")):
@@ -94,49 +69,37 @@ def folders_of_environment() -> dict[str, tuple[str, str]]:
   return folders
 
 
-def runs(words: str, **settings) -> dict[str, Run]:
-  """The same job on each data set."""
-  return {
-    name: Run(
-      f"configs/recommended.py:{words}",
-      {"data.name": NAMES.get(name, name), "data.rules": rules, **settings},
-    )
-    for name, rules in DATA.items()
-  }
-
-
-def rows() -> tuple[Row, ...]:
-  """BM25, published ones zero-shot and trained, ours, and places for others."""
-  lexical = {
-    name: Run(
-      f"configs/{'semeval' if name == 'semeval2015' else name}_baseline.py:bm25",
-      {"data.name": NAMES.get(name, name)},
-    )
-    for name in DATA
-  }
-  table_rows = [Row("BM25", NONE, lexical)]
+def table() -> Table:
+  """Return BM25, published ones zero-shot and trained, ours, and the papers' systems."""
+  columns = []
+  for name, kind in map(str.split, FILTERS):
+    for metric in ("map", "mrr"):
+      columns.append(Column(f"{name} {kind} {metric.upper()}", (name,), metric, kind))
+  jobs = {"BM25": ("wikiqa_baseline.py:bm25", {})}
   for name, (recipe, folder) in {**PUBLISHED, **folders_of_environment()}.items():
-    where = {"encoder.pretrained": folder}
-    table_rows.append(Row(f"{name}, zero-shot", NONE, runs(recipe, epochs=0, **where)))
+    job, where = f"recommended.py:{recipe}", {"encoder.pretrained": folder}
+    jobs[f"{name}, zero-shot"] = f"{job} epochs=0", where
     # Trained, MiniLM is the row `fast, MiniLM`: same weights, pooling and loss, a rate of its own.
     if folder != config_words.MINILM:
-      table_rows.append(Row(f"{name}, trained", NONE, runs(recipe, seeds=SEEDS, **where)))
+      jobs[f"{name}, trained"] = f"{job} {SEEDS}", where
   for name, words in OURS.items():
-    table_rows.append(Row(name, NONE, runs(words, seeds=SEEDS)))
-  table_rows += [Row(name, NONE, its) for name, its in SYSTEMS.items()]
-  paper = (0.795, 0.804, *NONE[2:])
-  table_rows.append(
-    Row("Triplet-BERT (ASBERT's paper)", paper, lacks="run by the table asbert_table3")
-  )
-  for name in PEERS:
-    table_rows.append(Row(name, NONE, lacks="give the run files of its seeds by --fill"))
-  return tuple(table_rows)
+    jobs[name] = f"recommended.py:{words} {SEEDS}", {}
+  none = (None,) * len(columns)
+  rows = []
+  for name, (job, where) in jobs.items():
+    runs = {}
+    for key, its in DATA.items():
+      run = run_of(f"{job} {its}")
+      runs[key] = run._replace(settings={**run.settings, **where})
+    rows.append(Row(name, none, runs))
+  for name, runs in SYSTEMS.items():
+    rows.append(Row(name, none, dict(zip(DATA, map(run_of, runs), strict=True))))
+  paper = (0.795, 0.804, *none[2:])
+  lacks = "run by the table asbert_table3"
+  rows.append(Row("Triplet-BERT (ASBERT's paper)", paper, lacks=lacks))
+  title = "Rerankers of today on answer sentence selection, official protocols"
+  claims = (("BM25", UNTRAINED), (UNTRAINED, TRIPLET))
+  return Table("rerankers", tuple(columns), tuple(rows), title, claims=claims)
 
 
-TABLE = Table(
-  "rerankers",
-  COLUMNS,
-  rows(),
-  "Rerankers of today on answer sentence selection, official protocols",
-  claims=(("BM25", UNTRAINED), (UNTRAINED, "ASBERT's triplet network, MiniLM")),
-)
+TABLE = table()

@@ -294,8 +294,8 @@ def mined_by_the_command(finished_run, tmp_path, monkeypatch):
 
 def test_the_command_mines_what_training_reads(finished_run, tmp_path, monkeypatch, capsys):
   folder = mined_by_the_command(finished_run, tmp_path, monkeypatch)
-  assert "negatives for 29 questions" in capsys.readouterr().out
   card = mined.card(folder)
+  assert json.loads(capsys.readouterr().out) == card and card["questions"]["asked"] == 29
   assert card["data"]["source"] == "train.tsv" and len(card["miners"][0]["fingerprint"]) == 64
   plain, more = job(tmp_path), job(tmp_path, mined=(str(folder),))
   before, after = (loading.load(config.data).splits for config in (plain, more))

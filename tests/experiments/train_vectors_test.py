@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -74,28 +73,6 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
   assert sorted(path.name for path in tmp_path.iterdir()) == ["v.txt", "v.txt.json"]
 
 
-def test_a_config_names_the_dataset(tmp_path, capsys):
-  for source in ("--config=configs/wikiqa_triplet.py:sample", "--data=sample"):
-    assert main([source, f"--output={tmp_path}/{source[2:6]}.txt", *FLAGS]) == 0
-  capsys.readouterr()
-  assert (tmp_path / "conf.txt").read_bytes() == (tmp_path / "data.txt").read_bytes()
-  assert json.loads((tmp_path / "conf.txt.json").read_text())["dataset"] == "sample"
-
-
-def test_the_text_rules_of_a_config_are_those_of_its_runs(tmp_path, capsys):
-  (tmp_path / "ruled.py").write_text(
-    "from configs.wikiqa_triplet import get_config as sample\n\n"
-    "def get_config():\n"
-    "  config = sample('sample')\n"
-    "  config.data.rules = ('mask_numbers', 'alphanumeric')\n"
-    "  return config\n"
-  )
-  assert main([f"--config={tmp_path}/ruled.py", f"--output={tmp_path}/v.txt", *FLAGS]) == 0
-  assert json.loads(capsys.readouterr().out)["rules"] == ["mask_numbers", "alphanumeric"]
-  words = vectors(tmp_path / "v.txt").words
-  assert "num" in words and not any(re.search("[^a-z]", word) for word in words)
-
-
 def test_the_same_again_in_another_process(tmp_path):
   texts = tmp_path / "texts.txt"
   texts.write_text("\n".join([*pairs(), "", "The ICEa don\u2019t thaw"]) + "\n", encoding="utf-8")
@@ -143,10 +120,9 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
   [
     (["--data=nothing"], "data.name = 'nothing' is no dataset"),
     (["--text=absent.txt"], "absent.txt does not exist"),
-    (["--config=absent.py"], "there is no file absent.py"),
     (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
-    ([], "give one of --data, --config and --text"),
-    (["--data=sample", "--text=x"], "give one of --data, --config and --text"),
+    ([], "give one of --data and --text"),
+    (["--data=sample", "--text=x"], "give one of --data and --text"),
     (["--data=sample", "--dimension=0"], "dimension"),
     (["--data=sample", "--seed=-1"], "seed"),
   ],

@@ -39,14 +39,12 @@ class Choice:
   Attributes:
     words: arguments of the config files, such as `minilm`; settings: overrides.
     seeds: in place of the configs' own.
-    filled: TREC run files, one a seed, of a system from elsewhere.
 
   """
 
   words: tuple[str, ...] = ()
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   seeds: tuple[int, ...] = ()
-  filled: Mapping[Cell, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -139,9 +137,8 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) ->
 
   """
   made = Plan()
-  filled = {row for row, _ in choice.filled}
   for row in table.rows:
-    if not row.runs and row.lacks and row.name not in filled:
+    if row.lacks:
       made.skipped[row.name, ""] = row.lacks
     for key, run in row.runs.items():
       cell = row.name, key

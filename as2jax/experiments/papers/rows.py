@@ -58,7 +58,6 @@ class Row(NamedTuple):
   Attributes:
     runs: by the keys that columns name; empty where there is nothing to run.
     lacks: why nothing is run.
-    gain_over: of a row that is no run: two rows, the second's relative gain over the first in per cent.
 
   """
 
@@ -66,7 +65,6 @@ class Row(NamedTuple):
   published: tuple[float | None, ...] = ()
   runs: Mapping[str, Any] = {}
   lacks: str = ""
-  gain_over: tuple[str, ...] = ()
 
 
 class Table(NamedTuple):
@@ -175,12 +173,11 @@ def _row(values: Mapping[str, Any], columns: int) -> Row:
   runs = values.get("runs", {})
   if "kept" in values:
     runs = {"": {"run": values["run"], "kept": values["kept"]}}
-  runs = {key: _run(its) for key, its in runs.items()}
-  gain_over = tuple(values.get("gain_over", ()))
-  return Row(values["name"], figures, runs, values.get("lacks", ""), gain_over)
+  runs = {key: run_of(its) for key, its in runs.items()}
+  return Row(values["name"], figures, runs, values.get("lacks", ""))
 
 
-def _run(values: Any) -> Run | Peer:
+def run_of(values: Any) -> Run | Peer:
   """Return the run of `FILE.py:WORDS KEY=VALUE …`, or of a mapping with more than that."""
   if isinstance(values, str):
     values = {"run": values}
@@ -188,5 +185,5 @@ def _run(values: Any) -> Run | Peer:
   if "command" in values:
     return Peer(values["command"], name)
   config, *words = values.get("run", "").split(" ")
-  after = {key: _run(its) for key, its in values.get("after", {}).items()}
+  after = {key: run_of(its) for key, its in values.get("after", {}).items()}
   return Run(f"configs/{config}", settings_of(words), after, name)

@@ -17,7 +17,6 @@ from as2jax.experiments.papers.rows import Table
 from as2jax.experiments.sweeps import local_executor
 from as2jax.experiments.sweeps.local_executor import finished
 from as2jax.inference.run import Run
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 SEARCHED = 3  # sentences a question, as in ASBERT's table 5
@@ -115,9 +114,6 @@ def make(
 
   """
   table = rows.load(name)
-  cells = {(row.name, key) for row in table.rows for c in table.columns for key in c.runs}
-  for row, key in set(choice.filled) - cells:
-    raise InputError(f"--fill {row}:{key}: {name} has no such row and data")
   plan = paper_plan.plan(table, output, choice)
   with contextlib.ExitStack() as stack:
     folders = []
@@ -136,15 +132,3 @@ def make(
       write_whole(output / f"{table.name}-searches.txt", text + "\n")
       print(f"\n{text}")
   return 1 if failed else 0
-
-
-def filled(argument: str) -> tuple[paper_plan.Cell, tuple[str, ...]]:
-  """Return (row, data) and the run files of ROW:DATA=FILE[,FILE…]; InputError where it is none."""
-  cell, equals, files = argument.partition("=")
-  row, _, key = cell.rpartition(":")
-  if not (row and equals):
-    raise InputError(f"--fill {argument}: give ROW:DATA=FILE, such as USE:wikiqa=use.trec")
-  for file in files.split(","):
-    if not pathlib.Path(file).is_file():
-      raise InputError(f"--fill {argument}: there is no file {file}")
-  return (row, key), tuple(files.split(","))

@@ -34,9 +34,8 @@ def test_every_row_of_every_table_resolves(name, tmp_path):
     assert len(row.published) == len(table.columns)
     assert all(p is None or isinstance(p, float) for p in row.published)
     for figure in filter(None, row.published):
-      assert (1 < figure < 100) if row.gain_over or table.scale == 100 else 0 < figure < 1
-    assert bool(row.runs) + bool(row.lacks) + bool(row.gain_over) == 1
-    assert set(row.gain_over) <= set(names)
+      assert 0 < figure < (1 if row.runs and table.scale == 1 else 100)
+    assert bool(row.runs) + bool(row.lacks) == 1
     for key in row.runs:
       assert any(key in column.runs for column in table.columns)
       assert (row.name, key) in plan.cells, plan.skipped
@@ -132,12 +131,11 @@ TRIPLET, SIAMESE = "configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py"
 
 
 def made_table():
-  """Two runs, one that cannot be, a gain, an average of two data sets."""
+  """Two runs, one that cannot be, an average of two data sets."""
   columns = (Column("MAP", ("a",), "map"), Column("both", ("a", "b"), "mrr"))
   made = (
     Row("base", (0.5, None), {"a": Run(TRIPLET), "b": Run(TRIPLET, {"epochs": 2})}),
     Row("other", (0.625, 0.7777), {"a": Run(SIAMESE)}),
-    Row("gain", (12.5, None), gain_over=("base", "other")),
     Row("foreign", (0.25, 0.25), lacks="its weights are elsewhere"),
   )
   return Table("made", columns, made, "A paper, table 9", claims=(("base", "other"),))
@@ -181,12 +179,11 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   width = significance.half_width(VALUES)  # of the mean over seeds, as in a comparison
   assert lines["base"].startswith(f"base 0.5500 (0.1414) ± {width:.4f} 0.500 0.5500")
   assert f"other 0.6000 (0.0000) ± {width:.4f} 0.625 0.6000 0.7777" in " ".join(text.split())
-  assert lines["gain"] == "gain 9.09 12.50 9.09"
   assert "foreign – 0.250" in " ".join(text.split())
   assert "skipped: foreign: its weights are elsewhere" in text
   assert f"failed: base · b, seed 0 ({failing}): no room" in text
   assert "not run yet: base · b, seed 1" in text and "not the paper's: patience=1" in text
-  assert "other: best = before training" in text and "base: best" not in text
+  assert "other · a: best = before training" in text and "base · a: best" not in text
   assert "test was evaluated 4 times in all by 4 runs, at most 1 times by one" in text
   # The paper's claim: that `other` is better than `base`, of these models and of the methods.
   actual = significance.methods_test(
@@ -199,49 +196,20 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   assert "| base | 0.5500" in (tmp_path / "made.md").read_text()
 
 
-def test_one_run_of_several_rows_stands_apart(tmp_path):
-  triplets = tuple(
-    Row(f"Triplet-{name}", (0.8,), {"a": Run(f"{TRIPLET}{words}")})
-    for name, words in (("BERT", ""), ("RoBERTa", ":roberta"))
-  )
-  gain = Row("gain", (5.0,), gain_over=("Triplet-BERT", "Triplet-RoBERTa"))
-  table = Table("x", (Column("MAP", ("a",), "map"),), (*triplets, gain), "X")
+def test_a_run_with_other_weights_stands_apart(tmp_path):
+  row = Row("Triplet-BERT", (0.8,), {"a": Run(TRIPLET)})
+  table = Table("x", (Column("MAP", ("a",), "map"),), (row,), "X")
   choice = Choice(("minilm",))
   plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
   (job,) = plan.cells["Triplet-BERT", "a"]
   results(tmp_path / job.id, 0.0)
   text = report.write(table, plan, tmp_path, choice, {})
   lines = [" ".join(line.split()) for line in text.splitlines()]
-  assert "Triplet-BERT – 0.800" in lines and "Triplet-RoBERTa – 0.800" in lines
-  (ours,) = (line for line in lines if line.startswith("ours: Triplet-BERT = Triplet-RoBERTa"))
-  assert ours.partition("RoBERTa ")[2].startswith("0.5500 ±") and "0.800" not in ours
-  assert "gain – 5.00" in lines
-  assert "Triplet-BERT, Triplet-RoBERTa are one run here: not the paper's (" in text
-  assert "Triplet-BERT: one seed: whether the method differs" in text
-
-
-def test_a_row_is_filled_by_a_run_file(tmp_path):
-  table = made_table()
-  file = tmp_path / "use.trec"
-  # The positive is first in three questions, second in the last.
-  ranked = [
-    f"q{i} Q0 {c} 1 {s} tag" for i in range(4) for c, s in (("a", 2), ("b", 1 + 2 * (i > 2)))
-  ]
-  file.write_text("\n".join(ranked) + "\n")
-  choice = Choice(filled={("foreign", "a"): (str(file),)})
-  plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
-  assert "foreign" not in {name for name, _ in plan.skipped}
-  unmeasured = report.write(table, plan, tmp_path, choice, {})
-  assert "foreign – 0.250" in " ".join(unmeasured.split())
-  assert (
-    "foreign · a: its run file is not measured, as no run on these data is finished" in unmeasured
-  )
-  results(tmp_path / plan.cells["base", "a"][0].id, 0.0)
-  text = report.write(table, plan, tmp_path, choice, {})
-  assert "is not measured" not in text
-  width = significance.half_width(np.asarray([1, 1, 1, 0.5]))
-  assert f"foreign 0.8750 ± {width:.4f} 0.250" in " ".join(text.split())
-  assert "foreign · a: measured from a run file" in text or "foreign: measured from a run" in text
+  assert "Triplet-BERT – 0.800" in lines
+  (ours,) = (line for line in lines if line.startswith("ours: Triplet-BERT "))
+  assert ours.partition("BERT ")[2].startswith("0.5500 ±") and "0.800" not in ours
+  assert "Triplet-BERT · a: not the paper's (" in text
+  assert "Triplet-BERT · a: one seed: whether the method differs" in text
 
 
 def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
@@ -281,10 +249,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 
   monkeypatch.setattr(local_executor, "execute", execute)
   arguments = ["made", f"--output={tmp_path}"]
-  assert app.run(["lab", "paper", *arguments, "--fill=foreign=x"]) == 2
-  assert "give ROW:DATA=FILE" in capsys.readouterr().err
-  assert app.run(["lab", "paper", *arguments, f"--fill=zebra:a={__file__}"]) == 2
-  assert "made has no such row and data" in capsys.readouterr().err
   assert app.run(["lab", "paper", *arguments, "--list"]) == 0
   said = capsys.readouterr().out
   assert said.count("would run") == 3 and "skipped   foreign: its weights are" in said
@@ -322,7 +286,7 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
   assert ran == ["base, b, seed 0", "other, a, seed 0"]
   said = capsys.readouterr().out
   assert "base 0.5500 ± " in " ".join(said.split()) and "test was evaluated 1 times" in said
-  assert "base: the finished run x" in said and "not run yet: base · a" not in said
+  assert "base · a: the finished run x" in said and "not run yet: base · a" not in said
   assert "<table>" in (tmp_path / "out" / "made.html").read_text()
   ran.clear()
   place = tmp_path / "runs" / "x" / "results.json"
@@ -343,7 +307,7 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, 
   table = rows.load("rerankers")
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
   paper_plan.take(plan, [kept_rows])
-  of_table = report.Figures(table, plan, tmp_path, Choice())
+  of_table = report.Figures(table, plan, tmp_path)
   by_name = {row.name: row for row in table.rows}
   for name in ("BM25", "MiniLM's mean, untrained"):
     assert (name, data) in plan.taken
