@@ -1,7 +1,7 @@
 """Report what a config's steps take of chips that are not there (`as2jax lab compile`).
 
-The real steps (training, prediction) are compiled for TPUs: memory, arithmetic, traffic, collectives, and an estimate
-of the time. No weights and no data are read.
+The real steps (training, prediction) are compiled for TPUs: memory, traffic, collectives. No weights and no
+data are read.
 """
 
 from collections.abc import Iterator
@@ -50,16 +50,11 @@ def report(chip: Chip, step: Measured) -> str:
   exchanged = []
   for kind, (calls, size) in summary(step.program.collectives).items():
     exchanged.append(f"{calls} × {kind}, {_short(size)}B in all")
-  parts = step.seconds(chip)
-  milliseconds = ", ".join(f"{part} {1000 * seconds:.2f}" for part, seconds in parts.items())
   lines = [
     head,
     f"  memory    {sizes} GiB",
-    f"  work      {_short(step.flops)}FLOP in matrix products, {_short(step.xla_bytes)}B read and "
-    "written (XLA's count: a loop's body once)",
+    f"  traffic   {_short(step.xla_bytes)}B read and written (XLA's count: a loop's body once)",
     f"  between   {', '.join(exchanged) or 'no collectives'}",
-    f"  time      at least {1000 * max(parts.values()):.2f} ms, an estimate from the chip's "
-    f"peaks: {milliseconds} ms",
   ]
   if step.program.host_calls:
     lines.append(f"  host      takes part: {', '.join(sorted(set(step.program.host_calls)))}")

@@ -1,9 +1,4 @@
-"""TPU chips as their maker states them, and compile-only devices of a topology without any chip.
-
-Figures are those of Google's system architecture pages for one chip: HBM, peak of bfloat16 matrix
-products (which XLA also uses for float32 ones at default precision), bandwidth of the HBM, and of
-all links between chips together.
-"""
+"""TPU chips as Google's system architecture pages state them, and compile-only devices without any chip."""
 
 import importlib.util
 import math
@@ -18,24 +13,7 @@ GIB = 2**30
 LIBTPU = "0.0.41"  # the one that jax 0.10.1 asks for
 # Apart from the other packages: with libtpu among them jax looks for a TPU at each start.
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / ".libtpu"
-
-
-class Chip(NamedTuple):
-  """One chip: bytes of HBM, peak in FLOP/s, bytes/s of the HBM and of the links between chips."""
-
-  name: str
-  hbm: float
-  peak: float
-  bandwidth: float
-  links: float
-
-
-CHIPS = {
-  "v4": Chip("v4", 32 * GIB, 275e12, 1228e9, 300e9),
-  "v5e": Chip("v5e", 16 * GIB, 197e12, 819e9, 200e9),
-  "v5p": Chip("v5p", 95 * GIB, 459e12, 2765e9, 600e9),
-  "v6e": Chip("v6e", 32 * GIB, 918e12, 1640e9, 448e9),
-}
+CHIPS = {"v4": 32 * GIB, "v5e": 16 * GIB, "v5p": 95 * GIB, "v6e": 32 * GIB}  # bytes of HBM
 # Without these libtpu asks a metadata server, for minutes, warns of what it did not hear, and keeps
 # other processes out by a lock file, which only those with a device need.
 _ENVIRONMENT = {
@@ -71,11 +49,20 @@ def absent() -> str:
   )
 
 
-def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
-  """Return the chip and the shape of a topology such as `v5e:16x16`.
+class Chip(NamedTuple):
+  """A device of a topology: its name, and bytes of HBM."""
+
+  name: str
+  hbm: float
+
+
+def devices(topology: str) -> tuple[Chip, list[Any]]:
+  """Return what a device of a topology such as `v5e:16x16` is, and compile-only devices in its order.
+
+  Of v4 a device is a core, half a chip, and is called so.
 
   Raises:
-    InputError: another form, or another chip.
+    InputError: another form, another chip, libtpu is missing, or it does not know the topology.
 
   """
   match = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", topology)
@@ -84,23 +71,11 @@ def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
       f"--topology={topology}: give a chip ({', '.join(CHIPS)}) and its slice's "
       "shape, such as v5e:16x16 or v4:2x2x4"
     )
-  return CHIPS[match[1]], tuple(map(int, match[2].split("x")))
-
-
-def devices(topology: str) -> tuple[Chip, list[Any]]:
-  """Return what a device of a topology is, and compile-only devices in the topology's order.
-
-  Of v4 a device is a core, half a chip, and is called so.
-
-  Raises:
-    InputError: libtpu is missing, or it does not know the topology.
-
-  """
-  chip, shape = parse(topology)
+  name, shape = match[1], tuple(map(int, match[2].split("x")))
   if reason := absent():
     raise InputError(reason)
-  for name, value in _ENVIRONMENT.items():
-    os.environ.setdefault(name, value)
+  for key, value in _ENVIRONMENT.items():
+    os.environ.setdefault(key, value)
   os.environ.setdefault("TPU_LIBRARY_PATH", str(library()))
   from jax.experimental import topologies
 
@@ -115,6 +90,5 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
       f"--topology={topology}: libtpu does not give it ({str(error).splitlines()[0]})"
     ) from error
   cores = len(compile_devices) // math.prod(shape)
-  if cores > 1:
-    chip = Chip(f"{chip.name} core", *(figure / cores for figure in chip[1:]))
-  return chip, list(compile_devices)
+  label = name if cores == 1 else f"{name} core"
+  return Chip(label, CHIPS[name] / cores), list(compile_devices)

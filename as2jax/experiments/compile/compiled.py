@@ -1,6 +1,5 @@
 """Compile the steps of a described run for devices that need not exist; measure them."""
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ import jax
 import numpy as np
 
 from as2jax.evaluation.predict import PAIRS, make_predict_step
-from as2jax.experiments.compile.chips import GIB, Chip
+from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -26,7 +25,6 @@ class Measured(NamedTuple):
     memory: bytes of arguments, outputs, aliased (outputs in an argument's place), temporaries and
       code; None where the compiler gave up because they do not fit.
     needs: bytes of the HBM in all, by the compiler's own message where it gave up.
-    flops: of the matrix products, a chip's share.
     program: None where it does not fit.
     xla_bytes: read and written by XLA's own count, which counts the body of a loop once.
 
@@ -35,18 +33,8 @@ class Measured(NamedTuple):
   name: str
   memory: Mapping[str, float] | None
   needs: float
-  flops: float
   program: Program | None
   xla_bytes: float = 0.0
-
-  def seconds(self, chip: Chip) -> dict[str, float]:
-    """Return the least time of each part of a step: arithmetic, memory, links (a roofline)."""
-    links = sum(c.traffic for c in self.program.collectives)
-    return {
-      "arithmetic": self.flops / chip.peak,
-      "memory": self.xla_bytes / chip.bandwidth,
-      "links": links / chip.links,
-    }
 
 
 def scaled(config: Any, parts: int) -> Any:
@@ -127,15 +115,13 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
 
 def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
   """Compile one step and measure it."""
-  traced = trace()
-  flops = matrix_flops(traced.jaxpr.jaxpr) / chips
   try:
-    executable = traced.lower().compile()
+    executable = trace().lower().compile()
   except jax.errors.JaxRuntimeError as error:
     needs = refused(str(error))
     if needs is None:
       raise
-    return Measured(name, None, needs, flops, None)
+    return Measured(name, None, needs, None)
   analysis = executable.memory_analysis()
   memory = {
     "arguments": analysis.argument_size_in_bytes,
@@ -146,7 +132,7 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
   }
   needs = sum(memory.values()) - 2 * memory["aliased"]
   moved = executable.cost_analysis().get("bytes accessed", 0.0)
-  return Measured(name, memory, needs, flops, Program(executable.as_text(), chips), moved)
+  return Measured(name, memory, needs, Program(executable.as_text(), chips), moved)
 
 
 def refused(message: str) -> float | None:
@@ -156,32 +142,3 @@ def refused(message: str) -> float | None:
   match = re.search(r"Used ([\d.]+)([KMGT]) of", message)
   units = {"K": 2**10, "M": 2**20, "G": GIB, "T": 2**40}
   return float(match[1]) * units[match[2]] if match else float("inf")
-
-
-def matrix_flops(jaxpr: Any) -> float:
-  """Return the FLOPs of matrix products and convolutions over all devices.
-
-  Loops of known length count as often as they turn, others once; of alternatives (`cond`) the dearest counts.
-  """
-  return sum(_of(equation) for equation in jaxpr.eqns)
-
-
-def _of(equation: Any) -> float:
-  kind, params = equation.primitive.name, equation.params
-  out = equation.outvars[0].aval if equation.outvars else None
-  if kind == "dot_general":
-    (contracted, _), _ = params["dimension_numbers"]
-    shape = equation.invars[0].aval.shape
-    return 2.0 * math.prod(out.shape) * math.prod(shape[i] for i in contracted)
-  if kind == "conv_general_dilated":
-    kernel = equation.invars[1].aval.shape
-    features = kernel[params["dimension_numbers"].rhs_spec[0]]
-    return 2.0 * math.prod(out.shape) * math.prod(kernel) / features / params["batch_group_count"]
-  inner = []
-  for value in jax.tree.leaves(list(params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
-    jaxpr = getattr(value, "jaxpr", value)
-    if hasattr(jaxpr, "eqns"):
-      inner.append(matrix_flops(jaxpr))
-  if kind == "cond":
-    return max(inner, default=0.0)
-  return sum(inner) * (params["length"] if kind == "scan" else 1)

@@ -1,7 +1,7 @@
 """What a compiled program does between chips and with the host, from its HLO text.
 
 Memory and the HBM's traffic are XLA's own counts (`memory_analysis`, `cost_analysis`), of which the
-second takes the body of a loop once; arithmetic is counted by `flops`. Here a collective counts as
+second takes the body of a loop once. Here a collective counts as
 often as the loops around it turn. A loop's turns are those that XLA states, or the constant that its
 counter is compared with: every `scan` of jax counts from 0 by 1.
 """
@@ -29,13 +29,6 @@ class Collective(NamedTuple):
   bytes: float
   group: int
   times: int
-
-  @property
-  def traffic(self) -> float:
-    """Bytes that a chip sends in a step where the chips of a group form a ring."""
-    passes = 2 if self.kind == "all-reduce" else 1
-    share = 1.0 if self.kind == "collective-permute" else (self.group - 1) / self.group
-    return passes * share * self.bytes * self.times
 
 
 class Program:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from as2jax.experiments.compile.compiled import matrix_flops
 from as2jax.experiments.compile.program import Collective, Program, summary
 from as2jax.runtime import sharding
 
@@ -102,22 +101,3 @@ def test_what_xla_writes_for_tpus_is_read():
     Collective("all-gather", 128, 4, 1),
     Collective("all-reduce", 512, 8, 1),
   ]
-  assert [c.traffic for c in program.collectives] == [128 * 3 / 4, 2 * 512 * 7 / 8]
-
-
-def test_flops_count_matrix_products_in_loops_as_often_as_they_turn():
-  products = 2 * ROWS * WIDTH * WIDTH * LAYERS
-  jaxpr = lambda f: jax.make_jaxpr(f)(WEIGHTS, X).jaxpr
-  assert matrix_flops(jaxpr(stacked)) == products
-  assert matrix_flops(jaxpr(jax.jit(jax.grad(stacked, (0, 1))))) == 3 * products
-  again = jax.checkpoint(stacked, policy=jax.checkpoint_policies.nothing_saveable)
-  assert matrix_flops(jaxpr(jax.grad(again, (0, 1)))) == 4 * products
-
-
-def test_flops_of_a_convolution():
-  image, kernel = np.zeros((2, 9, 9, 3), np.float32), np.zeros((5, 5, 3, 7), np.float32)
-  convolve = lambda x, k: jax.lax.conv_general_dilated(
-    x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-  )
-  jaxpr = jax.make_jaxpr(convolve)(image, kernel).jaxpr
-  assert matrix_flops(jaxpr) == 2 * (2 * 5 * 5 * 7) * (5 * 5 * 3)
