@@ -107,16 +107,17 @@ def near_duplicates(
   split: Annotated[str, typer.Option(help="whose texts are looked for in train")] = "test",
   encoder: Annotated[str, typer.Option(help="whose vectors are compared; MiniLM without")] = "",
   threshold: Annotated[float, typer.Option(help="of the cosine, above 0, up to 1")] = 0.95,
-  form: output.Form = "auto",
 ) -> None:
   """Counts test texts that the training data hold, too. And runs' metrics without them."""
+  import json
+
   from as2jax.config import words
   from as2jax.experiments import near_duplicates as texts
 
   if not 0 < threshold <= 1:
     raise InputError(f"--threshold={threshold}: give a number above 0, up to 1")
   content = texts.report(runs, split=split, encoder=encoder or words.MINILM, threshold=threshold)
-  output.emit(form, [content], lambda: texts.text_of(content))
+  print(json.dumps(content, indent=1))
 
 
 @app.command(epilog=examples("as2jax data squad train-v1.1.json train.tsv --split=train"))

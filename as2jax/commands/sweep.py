@@ -1,11 +1,10 @@
-"""`as2jax lab sweep`: runs a sweep on this machine, shows where its runs are, collects its table."""
+"""`as2jax lab sweep`: runs a sweep on this machine, collects its table."""
 
 from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import output
 from as2jax.commands.output import examples
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
@@ -44,7 +43,6 @@ app = typer.Typer(
   epilog=examples(
     "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
     "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
-    "as2jax lab sweep status runs/grid",
     "as2jax lab sweep collect runs/grid                 on Cloud TPUs: launch/sky_sweep.yaml",
   ),
 )
@@ -105,19 +103,8 @@ def run(
 
 
 @app.command()
-def status(place: Folder, form: output.Form = "auto") -> None:
-  """Shows where each run is. Step, dev, time left, failures: from its folder alone."""
-  import pathlib
-
-  from as2jax.experiments.sweeps import states
-
-  rows = states.rows(pathlib.Path(place))
-  output.emit(form, rows, lambda: output.columns(states.cells(rows)))
-
-
-@app.command()
 def collect(place: Folder, split: Split = "") -> None:
-  """Makes the table of a sweep's finished runs. As text, Markdown and CSV."""
+  """Makes the table of a sweep's finished runs. Names those that have begun and have no results."""
   import pathlib
 
   from as2jax.experiments.sweeps import points, table

@@ -205,8 +205,6 @@ def write_encoders(folder: pathlib.Path) -> None:
 
 def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixes: bool) -> None:
   """Write a BERT of the words; where it does not mix, its layer adds 0 at first."""
-  from safetensors.numpy import save_file
-
   sizes = {
     "model_type": "bert",
     "vocab_size": len(MARKS) + len(words),
@@ -239,5 +237,5 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
       value = np.zeros(spec.shape)
     params[path] = value.astype(np.float32)
   params["embeddings/position"] *= 1.0 if mixes else 0.0
-  tensors = weights.to_tensors(traverse_util.unflatten_dict(params, sep="/"))
-  save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+  params = traverse_util.unflatten_dict(params, sep="/")
+  weights.write_tensors(weights.to_tensors(params), folder)

@@ -8,7 +8,6 @@ one data set, whose texts are taken under the first run's rules; the held-out qu
 counted as training data.
 """
 
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_form
-from as2jax.evaluation import exact_search, results, run_scores, significance, tables
+from as2jax.evaluation import exact_search, results, run_scores, significance
 from as2jax.inference.open import load as open_ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import sharding
@@ -199,22 +198,3 @@ def report(
     "counts": found.counts,
     "metrics": rows,
   }
-
-
-def text_of(content: dict[str, Any]) -> str:
-  """Render a report as text."""
-  cells = [["", "all", *KINDS]]
-  for row, its in content["counts"].items():
-    cells.append([row, str(content["texts"][row]), *(str(its[kind]) for kind in KINDS)])
-  heading = (
-    f"{content['data']}: what {content['split']} shares with the {content['train']} training "
-    f"questions; `vector`: a cosine above {content['threshold']:g} by {content['encoder']}"
-  )
-  shown = textwrap.indent(tables.render(cells), "  ")
-  cells = [["", "", "questions", "", "± 95 %"]]
-  for row in content["metrics"]:
-    figures = []
-    for key in ("mean", "half_width"):
-      figures.append("–" if row[key] is None else f"{row[key]:.4f}")
-    cells.append([f"{row['run']}, {row['metric']}", row["questions"], str(row["count"]), *figures])
-  return "\n".join([heading, shown, "", textwrap.indent(tables.render(cells, left=2), "  ")])

@@ -91,9 +91,6 @@ def test_metrics_without_them(copied, capsys):
   assert rows[1]["mean"] == pytest.approx(np.mean(kept)) != rows[0]["mean"]
   assert content["counts"]["questions"]["exact"] == 1
   assert content["counts"]["pairs"]["exact"] == len(first.candidates)
-  assert app.run(["data", "near-duplicates", str(copied), "--format=text"]) == 0
-  text = capsys.readouterr().out
-  assert "what test shares with the" in text and "without near-duplicate questions" in text
 
 
 def test_data_that_have_changed_since_are_not_compared(copied, monkeypatch, capsys):

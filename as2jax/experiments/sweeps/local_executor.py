@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.devices import huge_pages_environment
-from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import lock, write_whole
+from as2jax.runtime.files import write_whole
 
 POLL = 0.2  # seconds
 TAIL = 4000  # bytes of a log in which its last line is looked for
@@ -54,7 +53,6 @@ def execute(
 ) -> dict[str, str]:
   """Run what is not finished; return {id: last line of its log} of the runs that failed.
 
-  A run that another process holds is waited for, and taken over if that ends without results.
   Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
   """
   waiting = [job for job in jobs if not finished(output / job.id)]
@@ -65,16 +63,10 @@ def execute(
   before = signal.signal(signal.SIGTERM, signal.default_int_handler)
   try:
     while waiting or running:
-      for job in list(waiting):
-        folder = output / job.id
-        if len(running) == parallel or _held(folder):
-          continue
-        waiting.remove(job)
-        if finished(folder):
-          say(f"{job.id} {job.title}: another process finished it")
-          continue
+      while waiting and len(running) < parallel:
+        job = waiting.pop(0)
         place = min(set(range(parallel)) - {one.place for one in running})
-        process = _start(job, folder, make_command, share_of_cores(place, parallel))
+        process = _start(job, output / job.id, make_command, share_of_cores(place, parallel))
         running.append(Running(job, process, time.monotonic(), place))
       for one in list(running):
         if one.process.poll() is not None:
@@ -139,17 +131,6 @@ def last_line(log: pathlib.Path) -> str:
     file.seek(max(log.stat().st_size - TAIL, 0))
     lines = file.read().decode(errors="replace").strip().splitlines()
   return lines[-1].strip() if lines else ""
-
-
-def _held(folder: pathlib.Path) -> bool:
-  """Tell whether another process works in the folder."""
-  try:
-    with lock(folder):
-      return False
-  except InputError as error:
-    if "in use by another process" in str(error):
-      return True
-    raise
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:

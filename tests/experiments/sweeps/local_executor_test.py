@@ -2,9 +2,7 @@
 
 import ast
 import os
-import subprocess
 import sys
-import time
 
 import pytest
 
@@ -88,24 +86,3 @@ def test_an_interrupted_sweep_tells_its_runs_to_end(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     execute(3, tmp_path, code, parallel=2)
   assert (tmp_path / "id0" / "saved").exists() and not (tmp_path / "id2").exists()
-
-
-def test_a_run_of_another_process_is_waited_for(tmp_path):
-  """What a killed sweep left running: it is neither run twice nor taken for a failure."""
-  (tmp_path / "id0").mkdir()
-  code = f"""
-import pathlib, time
-from as2jax.runtime.files import lock
-with lock({str(tmp_path / "id0")!r}):
-  pathlib.Path({str(tmp_path)!r}, "held").touch()
-  time.sleep(1)
-  pathlib.Path({str(tmp_path / "id0")!r}, "results.json").write_text("theirs")
-"""
-  holder = subprocess.Popen([sys.executable, "-c", code])
-  while not (tmp_path / "held").exists():
-    assert holder.poll() is None
-    time.sleep(0.05)
-  failed, said = execute(2, tmp_path, FINISH)
-  assert not failed and holder.wait(10) == 0
-  assert (tmp_path / "id0" / "results.json").read_text() == "theirs"
-  assert "id0 job 0: another process finished it" in said
