@@ -1,8 +1,7 @@
 """The first stage of TANDA (Garg et al. 2020; CASSIE, section 4.1): a cross-encoder on ASNQ.
 
 `context` reads the sentences before and after the candidate, as CASSIE does, which takes its encoder,
-roles and head by `warm_start.scope=matching`. Who has no ASNQ names a file in its form:
---config.data.name=asnq_files --config.data.train=train.tsv --config.data.dev=dev.tsv.
+roles and head by `warm_start.scope=matching`. Files in ASNQ's form: --config.data.name=asnq_files.
 """
 
 from as2jax.config import base, recipes, words
@@ -22,10 +21,9 @@ def get_config(argument=None):
 
 
 def _in_context(config):
-  """Set TANDA's first stage over CASSIE's units, whose encoder, roles and head CASSIE takes.
+  """Set TANDA's first stage over CASSIE's units: roles and head learn ten times as fast as the encoder.
 
-  At the encoder's own rate the roles, by which a candidate is told from its neighbours, and the head
-  learn too little: 919 steps on SQuAD come to a dev MAP of .49, with ten times that rate to .88.
+  At the encoder's own rate 919 steps on SQuAD come to a dev MAP of .49, with ten times that to .88.
   """
   recipes.loct_model(config)
   config.model.template = "context"

@@ -1,9 +1,5 @@
 """Untrained baselines on SemEval CQA, subtask A; the year: --config.data.name=semeval2016; words as in `recipes.BASELINES`."""
 
-from as2jax.config import base, recipes
+from as2jax.config import recipes
 
-
-def get_config(argument="mean"):
-  config = base.get_config()
-  config.data.name = "semeval2015"
-  return recipes.baseline(config, argument)
+get_config = recipes.job(recipes.baseline, "semeval2015", default="mean")

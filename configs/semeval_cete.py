@@ -3,10 +3,9 @@
 A word names the year: semeval2015 (the default), semeval2016, semeval2017.
 """
 
-from as2jax.config import base, recipes
+from as2jax.config import recipes
 
 
 def get_config(argument=None):
-  config = base.get_config()
-  argument, config.data.name, config.data.rules = recipes.semeval_of_cete(argument)
-  return recipes.cete(config, argument)
+  argument, data, rules = recipes.semeval_of_cete(argument)
+  return recipes.job(recipes.cete, data, rules)(argument)

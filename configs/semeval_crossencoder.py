@@ -7,4 +7,5 @@ from as2jax.config import recipes
 
 
 def get_config(argument=None):
-  return recipes.job("crossencoder", *recipes.semeval_of_cete(argument))
+  argument, data, rules = recipes.semeval_of_cete(argument)
+  return recipes.job("crossencoder", data, rules)(argument)

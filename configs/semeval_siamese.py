@@ -2,6 +2,4 @@
 
 from as2jax.config import recipes
 
-
-def get_config(argument=None):
-  return recipes.job("siamese", argument, "semeval2015")
+get_config = recipes.job("siamese", "semeval2015")

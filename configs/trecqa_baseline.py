@@ -1,9 +1,5 @@
 """Untrained baselines on TrecQA (ASBERT, table 4); words as in `recipes.BASELINES`."""
 
-from as2jax.config import base, recipes
+from as2jax.config import recipes
 
-
-def get_config(argument="mean"):
-  config = base.get_config()
-  config.data.name, config.data.rules = "trecqa", ("ptb",)
-  return recipes.baseline(config, argument)
+get_config = recipes.job(recipes.baseline, "trecqa", ("ptb",), "mean")

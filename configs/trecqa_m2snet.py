@@ -1,7 +1,7 @@
 """M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
 
-Words: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one convolution. Vectors of one's own, where GloVe is not at hand: as2jax lab vectors --data=trecqa_all
---dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
+Words: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one convolution. Word vectors
+where GloVe is not at hand: as2jax lab vectors, then --config.encoder.vectors=FILE.
 """
 
 from ml_collections import ConfigDict
@@ -53,16 +53,8 @@ def get_config(argument="4"):
   config.encoder.unknown_words = "uniform"  # paper: unknown words uniform in ±0.25, trained along
   config.patience = 5  # paper: 5 epochs
   config.data.max_length = config.model.candidate_length
-  config.batch.update(
-    {
-      "examples": 64,
-      "packed": False,
-      "num_row_buckets": 1,
-      "predict_rows": 128,
-      "rows": 128,
-      "row_lengths": (config.data.max_length,),
-    }
-  )
+  batch = {"examples": 64, "packed": False, "num_row_buckets": 1, "predict_rows": 128, "rows": 128}
+  config.batch.update({**batch, "row_lengths": (config.data.max_length,)})
   config.optimizer.update(
     {"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6, "clip_norm": 0.0}
   )  # paper: AdaDelta (Zeiler's constants)

@@ -2,6 +2,4 @@
 
 from as2jax.config import recipes
 
-
-def get_config(argument=None):
-  return recipes.job("triplet", argument, "trecqa", ("ptb",))
+get_config = recipes.job("triplet", "trecqa", ("ptb",))

@@ -1,9 +1,5 @@
 """Untrained baselines on WikiQA (ASBERT, table 3); words as in `recipes.BASELINES`."""
 
-from as2jax.config import base, recipes
+from as2jax.config import recipes
 
-
-def get_config(argument="mean"):
-  config = base.get_config()
-  config.data.name = "wikiqa"
-  return recipes.baseline(config, argument)
+get_config = recipes.job(recipes.baseline, "wikiqa", default="mean")

@@ -1,11 +1,7 @@
 """CASSIE on WikiQA (Nguyen et al. 2023, table 3), reported on clean dev and test together.
 
-Words: `joint` (ranks the top K of another ranker together) and `tuned` (a recipe for few steps in place of
-the paper's). `joint` wants a finished run that has also ranked the training questions:
-
-python -m as2jax.main --config=rerun:RUN/config.json --config.mode=evaluate --workdir=RUN \
---config.evaluation.splits=train,dev,test
-python -m as2jax.main --config=wikiqa_cassie:joint --config.data.ranking=RUN --workdir=…
+Words: `joint` (ranks the top K of another ranker together, whose finished run --config.data.ranking names;
+it has also ranked the training questions) and `tuned` (a recipe for few steps in place of the paper's).
 """
 
 from as2jax.config import base, recipes, words
@@ -15,19 +11,15 @@ def get_config(argument=None):
   config = base.get_config()
   config.data.name = "wikiqa"
   recipes.cassie(config)
-  if "joint" in words.split(argument):
-    _joint(config)
-  if "tuned" in words.split(argument):
+  named = words.split(argument)
+  if "joint" in named:  # re-rank the top K of the ranker in --config.data.ranking (section 4.2)
+    config.model.template = "joint"
+    config.data.max_length = 512
+    config.batch.examples = 16  # questions, of K candidates each
+    config.batch.row_lengths = (512,)
+  if "tuned" in named:
     _tuned(config)
   return words.apply(config, argument, ("joint", "tuned"))
-
-
-def _joint(config):
-  """Re-rank the top K of the ranker in --config.data.ranking by CASSIE (section 4.2)."""
-  config.model.template = "joint"
-  config.data.max_length = 512
-  config.batch.examples = 16  # questions, of K candidates each
-  config.batch.row_lengths = (512,)
 
 
 def _tuned(config):

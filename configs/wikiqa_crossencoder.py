@@ -2,6 +2,4 @@
 
 from as2jax.config import recipes
 
-
-def get_config(argument=None):
-  return recipes.job("crossencoder", argument, "wikiqa", ("alphanumeric",))
+get_config = recipes.job("crossencoder", "wikiqa", ("alphanumeric",))

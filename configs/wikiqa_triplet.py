@@ -2,6 +2,4 @@
 
 from as2jax.config import recipes
 
-
-def get_config(argument=None):
-  return recipes.job("triplet", argument, "wikiqa")
+get_config = recipes.job("triplet", "wikiqa")

@@ -1,9 +1,5 @@
 """CETE's feature-based ranker on YahooCQA; words as in `recipes.cete`."""
 
-from as2jax.config import base, recipes
+from as2jax.config import recipes
 
-
-def get_config(argument=None):
-  config = base.get_config()
-  config.data.name = "yahoocqa"
-  return recipes.cete(config, argument)
+get_config = recipes.job(recipes.cete, "yahoocqa")

@@ -4,7 +4,8 @@ Each sets `model`, `loss` and how it is trained in a base config; `SYSTEMS` has 
 leaves open is a key whose comment says so.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -192,8 +193,8 @@ def cete(config: ConfigDict, argument: str | None) -> ConfigDict:
   return config
 
 
-def cross_vae(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
-  """Set Cross-VAEs (Yu et al. 2020): `crossing` is `cross`, `dual` or `none` (Dual-GRUs).
+def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross") -> ConfigDict:
+  """Set Cross-VAEs on SQuAD (Yu et al. 2020): `crossing` is `cross`, `dual` or `none` (Dual-GRUs).
 
   Words: `mlp`, decoders as in the paper's section 4.3; `small`, sizes and epochs that two CPU cores can
   train; `small,wide`, the same with encoders of 384 units; `tuned`, a recipe that learns to match. An
@@ -206,6 +207,7 @@ def cross_vae(config: ConfigDict, crossing: str, argument: str | None) -> Config
   named = words.split(argument)
   if "wide" in named and "small" not in named:
     raise InputError("`wide` widens the encoders of `small`: give `small,wide`, or neither")
+  squad(config)
   config.encoder = word_table()
   config.model = ConfigDict(
     {
@@ -259,6 +261,10 @@ def cross_vae(config: ConfigDict, crossing: str, argument: str | None) -> Config
     if word in named:
       recipe(config)
   return words.apply_to_pool(config, argument, ("mlp", "small", "tuned", "wide"))
+
+
+dual_vae = functools.partial(cross_vae, crossing="dual")
+dual_gru = functools.partial(cross_vae, crossing="none")
 
 
 def _small(config: ConfigDict) -> None:
@@ -435,12 +441,27 @@ CETE_SEMEVAL = {
 }
 
 
-def job(system: str, argument: str | None, data: str, rules: tuple[str, ...] = ()) -> ConfigDict:
-  """Return the config of a system on a data set with its text rules, and an argument's words."""
-  config = base.get_config()
-  SYSTEMS[system](config)
-  config.data.name, config.data.rules = data, rules
-  return words.apply(config, argument)
+def job(
+  apply: str | Callable, data: str, rules: tuple[str, ...] = (), default: str | None = None
+) -> Callable[..., ConfigDict]:
+  """Return the `get_config` of a job on a data set with its text rules.
+
+  Args:
+    apply: of a config and an argument, which gives the config; or the name of a system, whose
+      argument has common words alone.
+    default: the argument where none is given.
+
+  """
+
+  def get_config(argument: str | None = default) -> ConfigDict:
+    config = base.get_config()
+    config.data.name, config.data.rules = data, rules
+    if not isinstance(apply, str):
+      return apply(config, argument)
+    SYSTEMS[apply](config)
+    return words.apply(config, argument)
+
+  return get_config
 
 
 def semeval_of_cete(argument: str | None) -> tuple[str, str, tuple[str, ...]]:

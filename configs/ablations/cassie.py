@@ -1,14 +1,9 @@
-"""CASSIE without each of its parts, one at a time; the base is all of it.
-
-as2jax lab sweep configs/ablations/cassie.py --output=runs/cassie-ablations
-"""
+"""CASSIE without each of its parts, one at a time: as2jax lab sweep configs/ablations/cassie.py -o runs/parts."""
 
 from as2jax.config import jobs
 
 BASE = "configs/wikiqa_cassie.py"  # any other with --base, such as …_cassie.py:minilm
-
-# Named as a config, this file is its own base.
-get_config = jobs.module("wikiqa_cassie").get_config
+get_config = jobs.module("wikiqa_cassie").get_config  # named as a config, this file is its own base
 
 
 def points():
