@@ -12,6 +12,7 @@ import pytest
 import tiny
 import tiny_steps
 import tiny_systems
+from interrupted import interrupted
 
 import as2jax
 from as2jax.data import dataset, trec_files
@@ -83,27 +84,12 @@ def test_a_question_alone_has_the_scores_that_it_has_among_all(system, finished_
       assert hit.score == pytest.approx(wanted, rel=2e-5, abs=2e-5)
 
 
-class Killed(Exception):
-  """Stands for the end of a process."""
-
-
 @pytest.mark.slow
 @SYSTEMS
 def test_a_killed_run_ends_like_a_straight_one(system, finished_run, tmp_path, monkeypatch):
   straight, stopped = finished_run(system), tmp_path / "stopped"
   config = tiny_systems.config(system, checkpoint__steps=1)
-  add, count = loop.StepLog.add, [0]
-
-  def killed(log, step, *rest):
-    count[0] += 1
-    if count[0] > 2:
-      raise Killed
-    add(log, step, *rest)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(loop.StepLog, "add", killed)
-    with pytest.raises(Killed):
-      loop.train_and_evaluate(config, stopped)
+  interrupted(monkeypatch, config, stopped, 2)
   content = loop.train_and_evaluate(config, stopped)
   assert content["metrics"] == json.loads((straight / "results.json").read_text())["metrics"]
   run = "eval/test/run.trec"

@@ -1,7 +1,8 @@
-"""Batches of a dozen made questions, for tests of the train step."""
+"""Batches of a dozen made questions, a state and a step, for tests of the train step."""
 
 import functools
 
+import jax
 import numpy as np
 import tiny
 
@@ -56,3 +57,43 @@ def batch(seeds=(0,), step=0, **settings):
   b = batcher(**settings)
   plans = [b.plan(b.sampler.blocks(), seed, 0) for seed in seeds]
   return stack([b.batch(p, step) for p in plans])
+
+
+def make(  # mesh, state and step
+  model, loss, first, *, seeds=(0,), lr_multipliers=(), devices=1, clip=1.0, rate=1e-3, name="adam"
+):
+  mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+  optimizer = optimizers.direction(
+    name,
+    b1=0.9,
+    b2=0.999,
+    eps=1e-8,
+    clip_norm=clip,
+    weight_decay=0.0,
+    layer_decay=1.0,
+    lr_multipliers=(),
+  )
+  micro = jax.tree.map(lambda x: x[0, 0], first)
+  state = states.create(
+    model,
+    micro,
+    seeds=seeds,
+    pretrained={},
+    lr_multipliers=lr_multipliers,
+    optimizer=optimizer,
+    mesh=mesh,
+  )
+  schedule = optimizers.schedule("constant", rate=rate, warmup=0.0, epochs=1)
+  step = make_train_step(model, loss, optimizer, schedule, mesh=mesh, state=state, seeds=len(seeds))
+  return mesh, state, step
+
+
+def run(step, mesh, state, example_batch, seeds=(0,), progress=0.5, active=None):
+  n = len(seeds)
+  return step(
+    state,
+    sharding.place(example_batch, mesh),
+    np.asarray(seeds, np.uint32),
+    np.full(n, progress, np.float32),
+    np.ones(n, bool) if active is None else active,
+  )

@@ -43,7 +43,7 @@ app = typer.Typer(
   epilog=examples(
     "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
     "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
-    "as2jax lab sweep collect runs/grid                 on Cloud TPUs: launch/sky_sweep.yaml",
+    "as2jax lab sweep collect runs/grid                 on Cloud TPUs: launch/sky.yaml",
   ),
 )
 

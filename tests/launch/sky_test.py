@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 
-import pytest
 import yaml
 
 from as2jax.commands import app
@@ -14,35 +13,30 @@ from as2jax.config import overrides
 from as2jax.experiments.sweeps import points
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TASKS = {
-  name: yaml.safe_load((ROOT / "launch" / name).read_text())
-  for name in ("sky.yaml", "sky_sweep.yaml")
-}
+TASK = yaml.safe_load((ROOT / "launch" / "sky.yaml").read_text())
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_names_what_there_is(name):
-  task = TASKS[name]
-  shell = task["setup"] + "\n" + task["run"]
+def test_the_task_names_what_there_is():
+  shell = TASK["setup"] + "\n" + TASK["run"]
   assert subprocess.run(["bash", "-n", "-c", shell]).returncode == 0
   for script in re.findall(r"launch/\w+\.sh", shell):
     assert subprocess.run(["bash", "-n", str(ROOT / script)]).returncode == 0
   assert {"launch/install.sh", "launch/job.sh"} <= set(re.findall(r"launch/\w+\.sh", shell))
-  used = set(re.findall(r"\$\{?([A-Z]+)", shell + json.dumps(task["file_mounts"])))
-  assert used == set(task["envs"])
-  assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
+  used = set(re.findall(r"\$\{?([A-Z]+)", shell + json.dumps(TASK["file_mounts"])))
+  assert used == set(TASK["envs"])
+  assert TASK["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
 
 
 def test_the_job_resolves(monkeypatch):
   monkeypatch.chdir(ROOT)
-  config = job_files.load(TASKS["sky.yaml"]["envs"]["CONFIG"])
-  for option in TASKS["sky.yaml"]["envs"]["OPTIONS"].split():
+  config = job_files.load(TASK["envs"]["CONFIG"])
+  for option in TASK["envs"]["OPTIONS"].split():
     overrides.check_key(config, re.match(r"--config\.([\w.]+)=\d+$", option)[1])
 
 
 def test_a_run_of_a_sweep_is_prepared_by_its_number(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(ROOT)
-  file = TASKS["sky_sweep.yaml"]["envs"]["SWEEP"]
+  file = "configs/ablations/cete_grid.py"
   jobs = points.plan(*points.load(file))
   command = ["lab", "sweep", file, "-o", str(tmp_path)]
   assert app.run([*command, "--prepare=1"]) == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny
 from ml_collections import ConfigDict
-from step_batches import batch
+from step_batches import batch, make, run
 
 from as2jax.evaluation.predict import over_seeds
 from as2jax.models.asbert import Siamese
@@ -17,9 +17,8 @@ from as2jax.models.ranking_losses import InBatchSoftmax, ListSoftmax
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, optimizers
-from as2jax.training import state as states
 from as2jax.training import step as steps
-from as2jax.training.step import differentiate, make_train_step
+from as2jax.training.step import differentiate
 
 LOSS = InBatchSoftmax(20.0, "cosine", True, 1e9)
 SEED = 3
@@ -32,26 +31,6 @@ def biencoder(dropout=0.0):
   )
 
 
-def state_of(model, example_batch, devices=1):
-  """A state of one seed, with its leading axis."""
-  optimizer = optimizers.direction(
-    "sgd",
-    b1=0.9,
-    b2=0.999,
-    eps=1e-8,
-    clip_norm=0.0,
-    weight_decay=0.0,
-    layer_decay=1.0,
-    lr_multipliers=(),
-  )
-  mesh = sharding.make_mesh(devices=jax.devices()[:devices])
-  micro = jax.tree.map(lambda x: x[0, 0], example_batch)
-  state = states.create(
-    model, micro, seeds=(0,), pretrained={}, lr_multipliers=(), optimizer=optimizer, mesh=mesh
-  )
-  return mesh, optimizer, state
-
-
 def gradient_of(model, loss=LOSS):
   """(state, batch) → (gradient by path, new mutables, scalars) of a step, with a seed axis of one."""
   return over_seeds(
@@ -61,7 +40,7 @@ def gradient_of(model, loss=LOSS):
 
 def gradient(model, example_batch, loss=LOSS, devices=1):
   """(scalars, gradient by path) of the first seed's step."""
-  mesh, _, state = state_of(model, example_batch, devices)
+  mesh, state, _ = make(model, loss, example_batch, devices=devices, name="sgd")
   actual, _, scalars = jax.jit(gradient_of(model, loss))(state, sharding.place(example_batch, mesh))
   return jax.tree.map(lambda x: np.asarray(x[0]), (scalars, actual))
 
@@ -90,7 +69,7 @@ def test_parts_give_the_gradient_of_one_batch(similarity):
 def test_both_passes_have_the_same_dropout():
   """With dropout, too, it is the gradient of the loss of what the first pass encoded."""
   model, example_batch = biencoder(0.3), batch(accumulate=2, examples=8)
-  solo = jax.tree.map(lambda x: x[0], state_of(model, example_batch)[2])
+  solo = jax.tree.map(lambda x: x[0], make(model, LOSS, example_batch)[1])
   micro = jax.tree.map(lambda x: jnp.asarray(x[0]), example_batch)
 
   def direct(trainable):
@@ -120,18 +99,9 @@ def test_both_passes_have_the_same_dropout():
 def test_one_device_and_two_take_the_same_step():
   example_batch, actual = batch(shards=2, accumulate=2, examples=8), []
   for devices in (1, 2):
-    mesh, optimizer, state = state_of(biencoder(0.1), example_batch, devices)
-    schedule = optimizers.schedule("constant", rate=0.1, warmup=0.0, epochs=1)
-    step = make_train_step(
-      biencoder(0.1), LOSS, optimizer, schedule, mesh=mesh, state=state, seeds=1
-    )
-    state, scalars = step(
-      state,
-      sharding.place(example_batch, mesh),
-      np.zeros(1, np.uint32),
-      np.full(1, 0.5, np.float32),
-      np.ones(1, bool),
-    )
+    options = {"devices": devices, "name": "sgd", "rate": 0.1, "clip": 0.0}
+    mesh, state, step = make(biencoder(0.1), LOSS, example_batch, **options)
+    state, scalars = run(step, mesh, state, example_batch)
     actual.append(jax.tree.map(np.asarray, (state.trainable, scalars)))
   for one, other in zip(*map(jax.tree.leaves, actual), strict=True):
     np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
@@ -172,7 +142,7 @@ def test_accumulation_without_vectors_is_refused_before_training():
 
 def test_running_statistics_cannot_be_cached():
   example_batch = batch(accumulate=2, examples=8)
-  solo = jax.tree.map(lambda x: x[0], state_of(biencoder(), example_batch)[2])
+  solo = jax.tree.map(lambda x: x[0], make(biencoder(), LOSS, example_batch)[1])
   solo = solo.replace(mutables={"batch_stats": {"mean": jnp.zeros(2)}})
   with pytest.raises(ValueError, match="running statistics twice"):
     differentiate(biencoder(), LOSS, solo, jax.tree.map(lambda x: x[0], example_batch), SEED, 0.5)

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import tiny
+from interrupted import interrupted
 
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
@@ -85,28 +86,6 @@ def test_a_damaged_checkpoint_is_made_again_to_the_bit(undisturbed, tmp_path, da
   again = train_and_evaluate(config, folder)
   assert f"{path} was damaged" in caplog.text and "going back to the checkpoint" in caplog.text
   assert_same(folder, again, done, content)
-
-
-class Killed(Exception):
-  pass
-
-
-def interrupted(monkeypatch, config, folder, after):
-  """Runs until `after` steps were taken, then dies as a killed process would: nothing is tidied."""
-  count = 0
-  add = loop.StepLog.add
-
-  def stop(self, step, *rest):
-    nonlocal count
-    count += 1
-    if count > after:
-      raise Killed
-    add(self, step, *rest)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(loop.StepLog, "add", stop)
-    with pytest.raises(Killed):
-      train_and_evaluate(config, folder)
 
 
 def test_a_stopped_run_ends_like_an_undisturbed_one(undisturbed, tmp_path, monkeypatch):

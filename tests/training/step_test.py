@@ -11,16 +11,15 @@ import pytest
 import tiny
 from flax import linen as nn
 from probe_system import Probe, ProbeLoss
-from step_batches import batch, batcher
+from step_batches import batch, batcher, make, run
 
 from as2jax.data.batches.batcher import stack
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.losses import Loss, SoftmaxCrossEntropy, Term
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import optimizers
 from as2jax.training import state as states
-from as2jax.training.step import gradient_sums, make_train_step
+from as2jax.training.step import gradient_sums
 
 LOSS = ProbeLoss(gamma=0.1, weight=0.01)
 
@@ -28,46 +27,6 @@ LOSS = ProbeLoss(gamma=0.1, weight=0.01)
 def probe(dropout=0.0):
   return Probe(
     tiny.encoder_module(hidden_dropout=dropout, attention_dropout=dropout), width=8, dropout=dropout
-  )
-
-
-def make(
-  model, loss, first, *, seeds=(0,), lr_multipliers=(), devices=1, clip=1.0, rate=1e-3, name="adam"
-):
-  mesh = sharding.make_mesh(devices=jax.devices()[:devices])
-  optimizer = optimizers.direction(
-    name,
-    b1=0.9,
-    b2=0.999,
-    eps=1e-8,
-    clip_norm=clip,
-    weight_decay=0.0,
-    layer_decay=1.0,
-    lr_multipliers=(),
-  )
-  micro = jax.tree.map(lambda x: x[0, 0], first)
-  state = states.create(
-    model,
-    micro,
-    seeds=seeds,
-    pretrained={},
-    lr_multipliers=lr_multipliers,
-    optimizer=optimizer,
-    mesh=mesh,
-  )
-  schedule = optimizers.schedule("constant", rate=rate, warmup=0.0, epochs=1)
-  step = make_train_step(model, loss, optimizer, schedule, mesh=mesh, state=state, seeds=len(seeds))
-  return mesh, state, step
-
-
-def run(step, mesh, state, example_batch, seeds=(0,), progress=0.5, active=None):
-  n = len(seeds)
-  return step(
-    state,
-    sharding.place(example_batch, mesh),
-    np.asarray(seeds, np.uint32),
-    np.full(n, progress, np.float32),
-    np.ones(n, bool) if active is None else active,
   )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_systems
+from interrupted import interrupted
 
 from as2jax.data.text.input_templates import Prompts
 from as2jax.encoders.open_encoder import ENCODER_FOLDER
@@ -14,7 +15,7 @@ from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal
-from as2jax.training import checkpoints, loop, record
+from as2jax.training import checkpoints, record
 from as2jax.training.loop import train_and_evaluate
 from as2jax.training.record import begun
 
@@ -126,26 +127,6 @@ def test_new_heads_are_those_of_a_fresh_run(first, tmp_path, model, parallel):
       encoder = path.startswith("encoder/")
       wanted = there[path] if encoder else alone[path][i if parallel else 0]
       np.testing.assert_array_equal(value[i if parallel else 0], wanted, path)
-
-
-class Killed(Exception):
-  pass
-
-
-def interrupted(monkeypatch, config, folder, after):
-  """Runs until `after` steps were taken, then dies as a killed process would."""
-  add, count = loop.StepLog.add, [0]
-
-  def stop(self, step, *rest):
-    count[0] += 1
-    if count[0] > after:
-      raise Killed
-    add(self, step, *rest)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(loop.StepLog, "add", stop)
-    with pytest.raises(Killed):
-      train_and_evaluate(config, folder)
 
 
 @pytest.mark.slow
