@@ -80,15 +80,7 @@ class BiEncoder(System):
     return self.score if self.score in DISTANCES else DISTANCES[0]
 
   def __call__(self, batch: Batch, *, train: bool) -> BiEncoderOutput:
-    return self.output_of(self.encode(batch, train=train).units, batch, train=train)
-
-  @property
-  def scores_by_vectors(self) -> bool:
-    return type(self).__call__ is BiEncoder.__call__
-
-  def output_of(
-    self, units: Float[Array, "s u d"], batch: Batch, *, train: bool
-  ) -> BiEncoderOutput:
+    units = self.encode(batch, train=train).units
     ends = (take(units, batch.examples.members[..., k]) for k in (0, -1))
     return BiEncoderOutput(units, self.compare(tuple(ends), train=train)[self.ranking_score])
 

@@ -80,8 +80,6 @@ class System(nn.Module):
     pooler: whether the system has a dense layer `pooler`, which begins with the pretrained one.
     inputs: what the system reads beside token ids (`as2jax.data.inputs.protocol`); a property where
       it depends on fields.
-    scores_by_vectors: whether what `__call__` gives is `output_of` the vectors of `encode`, so that
-      gradients can be cached by vector (`as2jax.training.step.cached_gradient`).
     has_parameters: whether there is anything to train; False for `ParameterFreeSystem` alone.
     warm_start_paths: of another system's parameters, the beginning of a path -> that of the path
       here which takes them with `warm_start.scope` = `matching`; equal paths need no entry.
@@ -115,11 +113,6 @@ class System(nn.Module):
       raise InputError(f"model.score = {score!r}: use one of {', '.join(cls.score_names)}")
 
   @property
-  def scores_by_vectors(self) -> bool:
-    """Return no, unless a system says so."""
-    return False
-
-  @property
   def ranking_score(self) -> str:
     """Return the name of the score that ranks."""
     return self.score or self.score_names[0]
@@ -131,10 +124,6 @@ class System(nn.Module):
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     """Return the vector of each unit, float32, zero for unused slots."""
     raise NotImplementedError(f"{type(self).__name__} defines no encode(batch, *, train)")
-
-  def output_of(self, units: Float[Array, "s u d"], batch: Batch, *, train: bool) -> Any:
-    """Return what `__call__` gives for units with these vectors."""
-    raise NotImplementedError(f"{type(self).__name__} defines no output_of(units, batch, *, train)")
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     """Return scores (higher is better) of questions `[p, d]` with candidates `[p, d]`, by name."""

@@ -34,7 +34,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, digest_of_arrays
 from as2jax.training import state as states
 from as2jax.training import stored_split
-from as2jax.training.step import check_accumulation
 
 if TYPE_CHECKING:
   from as2jax.encoders.family import Source
@@ -343,7 +342,11 @@ def load(
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode == "train":
     teacher_scores.check_unused(config, inputs)
-    check_accumulation(config, model, loss)
+    if config.batch.accumulate > 1 and loss.whole_batch:
+      raise InputError(
+        f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "
+        "texts of a batch, which its parts lack; set batch.accumulate to 1"
+      )
   if config.mode != "predict" and FirstStageRanking.name not in [entry.name for entry in inputs]:
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None

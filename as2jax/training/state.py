@@ -47,47 +47,6 @@ class TrainState:
     return optimizers.merge(self.trainable, self.frozen)
 
 
-def _initialise(
-  model: System,
-  batch: Any,
-  pretrained: Mapping[str, Any],
-  lr_multipliers: Sequence[tuple[str, float]],
-  optimizer: optax.GradientTransformation,
-  seed: Array,
-) -> TrainState:
-  variables = dict(model.init(jax.random.key(seed), batch, train=False))
-  params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
-  _check_pretrained(params, pretrained)
-  params = model.initial_params(params)
-  # Inside the jitted function, so that the random values that are replaced are never computed.
-  params.update(
-    {path: jnp.asarray(value, params[path].dtype) for path, value in pretrained.items()}
-  )
-  trainable, frozen = optimizers.split_frozen(
-    traverse_util.unflatten_dict(params, sep="/"), lr_multipliers
-  )
-  return TrainState(
-    step=jnp.zeros((), jnp.int32),
-    trainable=trainable,
-    frozen=frozen,
-    opt_state=optimizer.init(trainable),
-    mutables=variables,
-  )
-
-
-def _check_pretrained(params: Mapping[str, Array], pretrained: Mapping[str, Any]) -> None:
-  """Raises InputError where a pretrained array has no place in the model, or another shape."""
-  for path, value in pretrained.items():
-    if path not in params:
-      near = sorted(p for p in params if p.split("/")[0] == path.split("/")[0])[:3]
-      raise InputError(f"pretrained parameter {path!r} has no place in the model (it has {near} …)")
-    if tuple(params[path].shape) != tuple(np.shape(value)):
-      raise InputError(
-        f"pretrained parameter {path!r} has shape {tuple(np.shape(value))}, the "
-        f"model wants {tuple(params[path].shape)}"
-      )
-
-
 def create(
   model: System,
   batch: Any,
@@ -137,11 +96,29 @@ def _initialiser(
   """Returns the function `(seeds [n], pretrained arrays) → state`."""
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
 
-  def init(seed_values, arrays):
-    one = lambda seed: _initialise(model, example, arrays, lr_multipliers, optimizer, seed)
-    if len(seed_values) > 1:
-      return jax.vmap(one)(seed_values)
-    return jax.tree.map(lambda x: x[None], one(seed_values[0]))
+  def of_seed(seed, pretrained):
+    variables = dict(model.init(jax.random.key(seed), example, train=False))
+    params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
+    for path, value in pretrained.items():
+      here = tuple(params[path].shape) if path in params else "none of this name"
+      if here != tuple(np.shape(value)):
+        raise InputError(
+          f"pretrained parameter {path!r} has shape {tuple(np.shape(value))}; the model has {here}"
+        )
+    params = model.initial_params(params)
+    # Inside the jitted function, so that the random values that are replaced are never computed.
+    for path, value in pretrained.items():
+      params[path] = jnp.asarray(value, params[path].dtype)
+    tree = traverse_util.unflatten_dict(params, sep="/")
+    trainable, frozen = optimizers.split_frozen(tree, lr_multipliers)
+    step, opt_state = jnp.zeros((), jnp.int32), optimizer.init(trainable)
+    return TrainState(step, trainable, frozen, opt_state, variables)
+
+  def init(seeds, pretrained):
+    one = lambda seed: of_seed(seed, pretrained)
+    if len(seeds) > 1:
+      return jax.vmap(one)(seeds)
+    return jax.tree.map(lambda x: x[None], one(seeds[0]))
 
   return init
 

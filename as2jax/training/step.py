@@ -14,7 +14,6 @@ from as2jax.evaluation.predict import over_seeds
 from as2jax.layers.dense import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding
-from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training.state import TrainState
 
@@ -38,11 +37,6 @@ def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
 
 def _divide(numerator, denominator):
   return numerator / jnp.where(denominator == 0, 1.0, denominator)
-
-
-def _weighted(values: dict[str, jax.Array], scales: dict[str, float]) -> Any:
-  """Adds up the terms that the loss counts."""
-  return sum(scales[name] * value for name, value in values.items() if scales[name])
 
 
 def gradient_sums(
@@ -73,7 +67,8 @@ def gradient_sums(
     for name, (numerator, own) in parts.items():
       denominator = own if denominators is None else denominators[name]
       values[name] = _divide(numerator, jax.lax.stop_gradient(denominator))
-    return _weighted(values, scales), (values, new)
+    total = sum(scales[name] * value for name, value in values.items() if scales[name])
+    return total, (values, new)
 
   gradient_of = jax.grad(scaled, has_aux=True)
   steps = jax.tree.leaves(batch)[0].shape[0]
@@ -104,70 +99,6 @@ def gradient_sums(
   return jax.tree.map(lambda v: v.sum(0), values), scales, gradient, mutables
 
 
-def cached_gradient(
-  model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
-):
-  """Differentiates a loss over a whole batch that is encoded in parts (GradCache, Gao et al. 2021).
-
-  The first pass encodes the micro-batches and keeps the vectors alone, then the loss gives the gradient
-  with respect to these, and the second pass encodes each micro-batch again, with the same dropout, and
-  pulls its vectors' gradient back to the parameters. Arguments and result are those of `gradient_sums`.
-  """
-  if jax.tree.leaves(state.mutables):
-    raise ValueError("cached gradients encode twice, which would update running statistics twice")
-  scales: dict[str, float] = {}
-  variables = lambda trainable: {"params": optimizers.merge(trainable, state.frozen)}
-
-  def encode(trainable, micro, number):
-    rngs = {"dropout": jax.random.fold_in(key, number)}
-    embeddings: Any = model.apply(
-      variables(trainable), micro, train=True, method="encode", rngs=rngs
-    )
-    return embeddings.units
-
-  def value(trainable, vectors):
-    whole = _merged(batch)
-    output = model.apply(
-      variables(trainable), _merged(vectors), whole, train=True, method="output_of"
-    )
-    terms = loss(output, whole, progress)
-    scales.update({name: term.scale for name, term in terms.items()})
-    values = {name: _divide(*parts) for name, parts in _sums(terms).items()}
-    return _weighted(values, scales), values
-
-  items = (jnp.arange(jax.tree.leaves(batch)[0].shape[0]), batch)
-  vectors = jax.lax.map(lambda item: encode(state.trainable, item[1], item[0]), items)
-  gradients = jax.grad(value, argnums=(0, 1), has_aux=True)(state.trainable, vectors)
-  (direct, cached), values = gradients
-
-  def pull(total, item):
-    number, micro, of_vectors = item
-    _, back = jax.vjp(lambda params: encode(params, micro, number), state.trainable)
-    return jax.tree.map(jnp.add, total, back(of_vectors)[0]), None
-
-  gradient, _ = jax.lax.scan(pull, direct, (*items, cached))
-  return values, scales, gradient, state.mutables
-
-
-def _merged(batch: Any) -> Any:
-  """Views micro-batches `[accumulate, shard, …]` as one of accumulate · shard shards, `[shard, …]`.
-
-  Micro-batches of one shard stand together, so that no array moves between devices.
-  """
-  return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), batch)
-
-
-def check_accumulation(config: Any, model: Any, loss: Any) -> None:
-  """Raises InputError where a run would accumulate a loss over a whole batch without its vectors."""
-  if config.batch.accumulate > 1 and loss.whole_batch and not model.scores_by_vectors:
-    raise InputError(
-      f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "
-      f"texts of a batch, and the gradient of {config.model.name!r} is not one of vectors alone; set "
-      "batch.accumulate to 1, or train a bi-encoder that is scored by its vectors (model.name = "
-      "biencoder or sentence_bert)"
-    )
-
-
 def differentiate(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array, progress: jax.Array
 ):
@@ -183,9 +114,7 @@ def differentiate(
 
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
-  cached = loss.whole_batch and jax.tree.leaves(batch)[0].shape[0] > 1
-  sums = cached_gradient if cached else gradient_sums
-  values, scales, gradient, mutables = sums(model, loss, state, batch, key, progress)
+  values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
 
   def penalty(trainable):
     terms = loss.penalty(optimizers.merge(trainable, state.frozen))

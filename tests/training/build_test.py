@@ -10,6 +10,7 @@ import tiny_encoders
 from flax import linen as nn
 from flax import struct
 from jaxtyping import Array
+from ml_collections import ConfigDict
 
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
@@ -214,3 +215,19 @@ def test_models_that_read_no_words_get_none():
   batcher = experiment.train_batcher()
   _, batch = batches(batcher)[0]
   assert batch.words is None and batch.examples.labels.shape[-1] == 1
+
+
+def test_a_loss_over_the_whole_batch_is_not_added_up_from_parts():
+  config = tiny.config("fast", batch__accumulate=2)
+  with config.unlocked():
+    config.loss = ConfigDict(
+      {
+        "name": "in_batch_softmax",
+        "scale": 20.0,
+        "similarity": "cosine",
+        "symmetric": False,
+        "false_negative_margin": 1e9,
+      }
+    )
+  with pytest.raises(InputError, match="batch.accumulate = 2: loss.name = 'in_batch_softmax'"):
+    load(config)

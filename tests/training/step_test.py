@@ -186,8 +186,8 @@ class OneParameter(nn.Module):
 @pytest.mark.parametrize(
   "pretrained, message",
   [
-    ({"kernel": np.ones((3, 2))}, r"'kernel' has shape \(3, 2\), the model wants \(2, 3\)"),
-    ({"bias": np.ones(3)}, "'bias' has no place in the model"),
+    ({"kernel": np.ones((3, 2))}, r"'kernel' has shape \(3, 2\); the model has \(2, 3\)"),
+    ({"bias": np.ones(3)}, "'bias' .* the model has none of this name"),
   ],
 )
 def test_pretrained_arrays_fit_the_model(pretrained, message):
