@@ -150,7 +150,9 @@ def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
 
 def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkeypatch):
   folder, output = undisturbed[0], tmp_path / "out.tsv"
-  (tmp_path / "in.tsv").write_text("question\tcandidate\nwhat is a glacier\tIce.\nwhat is ice\tWater.\n")
+  (tmp_path / "in.tsv").write_text(
+    "question\tcandidate\nwhat is a glacier\tIce.\nwhat is ice\tWater.\n"
+  )
   read = run.read_best
 
   def damaged(*arguments):
