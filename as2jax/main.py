@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
 def entry() -> None:
   """Run the command line; a user's mistake is one message and status 2."""
   preemption.listen_for_interrupt()
-  status = process.guarded(lambda: main(sys.argv[1:]), raises=True)
+  status = process.guarded(lambda: main(sys.argv[1:]))
   preemption.work_is_done()
   sys.exit(status)
 

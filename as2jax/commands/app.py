@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from as2jax.commands import data, evaluate, lab, output, process, train, use
 from as2jax.runtime import preemption
@@ -19,22 +18,8 @@ EXAMPLES = output.examples(
   "as2jax VERB --help                                options and examples",
 )
 
-
-class _Interrupted(BaseException):
-  """KeyboardInterrupt, of which the command-line library would keep nothing but a status."""
-
-
-class _Group(TyperGroup):
-  def invoke(self, ctx: Any) -> Any:
-    try:
-      return super().invoke(ctx)
-    except KeyboardInterrupt as interrupt:
-      raise _Interrupted from interrupt
-
-
 app = typer.Typer(
   name="as2jax",
-  cls=_Group,
   epilog=EXAMPLES,
   no_args_is_help=True,
   rich_markup_mode=None,
@@ -71,7 +56,7 @@ def about(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-  """Runs a command line; returns the exit status. A mistake is one line on standard error."""
+  """Run a command line and return the exit status; a mistake is one line on standard error."""
   words = list(sys.argv[1:] if arguments is None else arguments)
   return process.guarded(lambda: _run(words), words=process.in_words_of_the_command)
 
@@ -79,10 +64,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int | None:
   try:
     status = app(args=arguments, prog_name="as2jax", standalone_mode=False)
-  except _Interrupted as interrupted:
-    raise KeyboardInterrupt(str(interrupted.__cause__)) from None
-  except typer.Abort:
-    raise KeyboardInterrupt from None
   except Exception as error:
     # What the command-line library says of a wrong option; its classes are not public.
     if not hasattr(error, "format_message"):
@@ -99,6 +80,6 @@ def _run(arguments: list[str]) -> int | None:
         f"{place} takes values of the config as --set {key}=VALUE, where it takes any: see {place} --help"
       ) from None
     raise InputError(f"{error.format_message()} See {place} --help") from None
-  if status == preemption.INTERRUPTED:  # while the command line was read
+  if status == preemption.INTERRUPTED:  # which is what the library makes of KeyboardInterrupt
     raise KeyboardInterrupt
   return status

@@ -24,27 +24,27 @@ EXTRAS = dict.fromkeys(
   "train",
 ) | {"matplotlib": "report", "gcsfs": "gcs", "fastapi": "serve", "uvicorn": "serve"}
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
-
-
 CHATTY = ("jax", "tensorboardX")  # jax names each backend that is not there
 
 
 class _ToStandardError(logging.Handler):
-  """Prints a record's text alone on what is standard error then; of `CHATTY` libraries warnings only.
+  """Prints a record's text on what is standard error then; of `CHATTY` libraries warnings only.
 
   Their loggers keep their levels: jax takes a level that is set on its logger for its C++ code, too,
   and overrides `cpu_compiler.silence_hints` with it.
   """
 
   def emit(self, record: logging.LogRecord) -> None:
-    """Prints."""
+    """Print the text, and an error's own text behind it."""
     if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
       return
-    print(record.getMessage(), file=sys.stderr, flush=True)
+    error = record.exc_info[1] if record.exc_info else ""
+    text = f"{record.getMessage()}: {error}" if error else record.getMessage()
+    print(text, file=sys.stderr, flush=True)
 
 
 def quiet_libraries() -> None:
-  """Shows our messages on standard error, and of the libraries' those that matter."""
+  """Show our messages on standard error, and of the libraries' those that matter."""
   from absl import logging as absl_logging
 
   logging.basicConfig(level=logging.INFO, handlers=[_ToStandardError()], force=True)
@@ -57,7 +57,7 @@ def quiet_libraries() -> None:
 def begin_run(
   coordinator: str = "", count: int = 0, process_id: int = -1, profile: int = 0
 ) -> None:
-  """Prepares a process that trains or evaluates, before anything touches a device.
+  """Prepare a process that trains or evaluates, before anything touches a device.
 
   Args:
     coordinator, count, process_id: of several processes; see `processes.start`.
@@ -76,95 +76,39 @@ def begin_run(
   profiling.want(profile)
 
 
-def guarded(
-  work: Callable[[], int | None], *, words: Callable[[str], str] = str, raises: bool = False
-) -> int:
-  """Does the work and returns the exit status; every mistake is one message on standard error.
+def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str) -> int:
+  """Do the work and return the exit status; every mistake is one message on standard error.
 
   Args:
     words: puts a message into the words of the command that was typed.
-    raises: whether an error of ours is raised, for a debugger, instead of told in one line.
 
   """
   try:
     return work() or 0
   except InputError as error:
-    if preemption.interrupted():
-      return _interrupted()
-    text = words(str(error))
-    print(f"{processes.name()}: {text}", file=sys.stderr)
-    return _end(2, text)
+    status, text = 2, words(str(error))
   except preemption.Preempted as stopped:
     saved = str(stopped) or "there was nothing to save"
-    print(
-      f"{processes.name()}: stopped by {preemption.reason()}: {saved}; the same command goes on",
-      file=sys.stderr,
-    )
+    text = f"stopped by {preemption.reason()}: {saved}; the same command goes on"
+    print(f"{processes.name()}: {text}", file=sys.stderr)
     return _leave(preemption.status())
-  except KeyboardInterrupt as interrupt:
-    return _interrupted(f" ({interrupt})" if str(interrupt) else "")
+  except KeyboardInterrupt:
+    status, text = preemption.INTERRUPTED, "stopped by SIGINT; run the same command again"
   except Exception as error:
-    if preemption.interrupted():  # compiled code gives KeyboardInterrupt other types
-      return _interrupted()
-    if told := missing_extra(error) or no_room(error):
-      with contextlib.suppress(OSError):  # standard error may be a file on the same disk
-        print(f"{processes.name()}: {told}", file=sys.stderr)
-      return _end(2, told)
-    if processes.count() == 1 and raises:
-      raise
-    if processes.count() == 1 and not os.environ.get(TRACEBACK):
-      print(f"as2jax: {_of_ours(error)}", file=sys.stderr)
-      return 1
-    traceback.print_exc()
-    return _end(1, f"{type(error).__name__}: {error}")
-
-
-def no_room(error: BaseException) -> str:
-  """What to say of a full disk or quota, where the system names it as the error; "" of others."""
-  if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-    return ""
-  return (
-    f"{error.filename or 'a file'} cannot be written ({error.strerror}): make room and run the "
-    "same command again; a run goes on from its last whole checkpoint"
-  )
-
-
-def _interrupted(where: str = "") -> int:
-  print(f"as2jax: stopped by SIGINT{where}; run the same command again", file=sys.stderr)
-  return preemption.INTERRUPTED
-
-
-def missing_extra(error: Exception) -> str:
-  """What to install where a module of an extra could not be imported, "" for any other error."""
-  module = (getattr(error, "name", None) or "").partition(".")[0]
-  if not isinstance(error, ModuleNotFoundError) or module not in EXTRAS:
-    return ""
-  extra = EXTRAS[module]
-  return f"this needs {module}, which is not installed: pip install 'as2jax[{extra}]'"
-
-
-def in_words_of_the_command(text: str) -> str:
-  """A message about `python -m as2jax.main`'s flags, in the words of `as2jax train`."""
-  text = re.sub(r"--config=rerun:(\S+?)/config\.json\b", r"`as2jax train \1`", text)
-  text = re.sub(r"--config\.mode=evaluate", "as2jax evaluate", text)
-  text = re.sub(r"--config\.(?=[a-z])", "--set ", text)
-  return text.replace("--workdir", "--output")
-
-
-def _of_ours(error: Exception) -> str:
-  """An error that no check of ours expected, with the place in the package where it came from."""
-  package = str(pathlib.Path(__file__).resolve().parent.parent)
-  frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(package)]
-  where = f" (as2jax{frames[-1].filename[len(package) :]}:{frames[-1].lineno})" if frames else ""
-  text = " ".join(str(error).split())
-  return (
-    f"internal error: {type(error).__name__}: {text}{where}; {TRACEBACK}=1 in the environment shows "
-    "the whole traceback"
-  )
+    status, text = 2, _missing_extra(error) or _no_room(error)
+    if not text:
+      status, text = 1, _of_ours(error)
+      if processes.count() > 1 or os.environ.get(TRACEBACK):
+        traceback.print_exc()
+  with contextlib.suppress(OSError):  # standard error may be a file on a full disk
+    print(f"{processes.name()}: {text}", file=sys.stderr)
+  if processes.count() > 1:
+    processes.leave(status, text)
+  return status
 
 
 def _leave(status: int) -> int:
-  """Ends this process where everything is saved; several processes wait for one another."""
+  """End this process where everything is saved; several processes wait for one another."""
   processes.stop()
   if processes.started():
     return status
@@ -175,8 +119,40 @@ def _leave(status: int) -> int:
   os._exit(status)
 
 
-def _end(status: int, text: str) -> int:
-  """Ends the other processes after an error in this one; returns the status."""
-  if processes.count() > 1:
-    processes.leave(status, text)
-  return status
+def _no_room(error: Exception) -> str:
+  """Return what to say of a full disk or quota, "" of another error."""
+  if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    return ""
+  return (
+    f"{error.filename or 'a file'} cannot be written ({error.strerror}): make room and run the "
+    "same command again; a run goes on from its last whole checkpoint"
+  )
+
+
+def _missing_extra(error: Exception) -> str:
+  """Return what to install where a module of an extra could not be imported, "" otherwise."""
+  module = (getattr(error, "name", None) or "").partition(".")[0]
+  if not isinstance(error, ModuleNotFoundError) or module not in EXTRAS:
+    return ""
+  return f"this needs {module}, which is not installed: pip install 'as2jax[{EXTRAS[module]}]'"
+
+
+def _of_ours(error: Exception) -> str:
+  """Describe an error that no check of ours expected, with its place in the package."""
+  package, where = str(pathlib.Path(__file__).resolve().parents[1]), ""
+  for frame in traceback.extract_tb(error.__traceback__):
+    if frame.filename.startswith(package):
+      where = f" (as2jax{frame.filename[len(package) :]}:{frame.lineno})"
+  text = " ".join(str(error).split())
+  return (
+    f"internal error: {type(error).__name__}: {text}{where}; {TRACEBACK}=1 in the environment shows "
+    "the whole traceback"
+  )
+
+
+def in_words_of_the_command(text: str) -> str:
+  """Return a message about `python -m as2jax.main`'s flags in the words of `as2jax train`."""
+  text = re.sub(r"--config=rerun:(\S+?)/config\.json\b", r"`as2jax train \1`", text)
+  text = text.replace("--config.mode=evaluate", "as2jax evaluate")
+  text = re.sub(r"--config\.(?=[a-z])", "--set ", text)
+  return text.replace("--workdir", "--output")

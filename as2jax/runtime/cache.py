@@ -28,17 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
-  """Holds what a folder of the cache holds.
+  """Holds what a folder of the cache holds."""
 
-  Attributes:
-    arrays: by name; memory-mapped where `folder` is given.
-    fields: JSON data of the manifest.
-    folder: where the arrays lie, None in memory.
-
-  """
-
-  arrays: dict[str, np.ndarray]
-  fields: dict[str, Any]
+  arrays: dict[str, np.ndarray]  # memory-mapped where `folder` is given
+  fields: dict[str, Any]  # JSON data of the manifest
   folder: pathlib.Path | None = None
 
 
@@ -50,55 +43,49 @@ class Writer:
 
   def __init__(self, folder: pathlib.Path | None = None):
     self._folder, self._files, self._begin = folder, {}, {}
-    self._arrays: dict[str, np.ndarray] = {}
-    self._shapes: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+    self._arrays: dict[str, np.ndarray] = {}  # in a folder, empty ones with their types
+    self._rows: dict[str, int] = {}
     self.written: dict[str, int] = {}  # rows of each array
 
   def create(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
-    """Begins an array and takes its room on the disk.
-
-    Raises:
-      OSError: the disk has no room.
-
-    """
-    dtype = np.dtype(dtype)
-    self._shapes[name], self.written[name] = (tuple(shape), dtype), 0
+    """Begins an array and takes its room on the disk; OSError where there is none."""
+    self._rows[name], self.written[name] = shape[0], 0
     if self._folder is None:
       self._arrays[name] = np.empty(shape, dtype)
       return
+    row = self._arrays[name] = np.empty((0, *shape[1:]), dtype)
     self._files[name] = file = (self._folder / f"{name}.npy").open("wb")
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-    np.lib.format.write_array_header_1_0(file, {**header, "shape": tuple(shape)})
+    header = np.lib.format.header_data_from_array_1_0(row) | {"shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(file, header)
     self._begin[name] = file.tell()
     file.flush()
-    if size := math.prod(shape) * dtype.itemsize:
+    if size := math.prod(shape) * row.itemsize:
       os.posix_fallocate(file.fileno(), self._begin[name], size)
 
   def write(self, name: str, rows: np.ndarray, start: int | None = None) -> None:
     """Writes rows of an array from row `start` on, or after those written last; each row once."""
-    shape, dtype = self._shapes[name]
+    array = self._arrays[name]
     start = self.written[name] if start is None else start
     self.written[name] += len(rows)
     if self._folder is None:
-      self._arrays[name][start : start + len(rows)] = rows
+      array[start : start + len(rows)] = rows
       return
-    rows = np.ascontiguousarray(rows, dtype)
-    self._files[name].seek(self._begin[name] + start * math.prod(shape[1:]) * dtype.itemsize)
-    self._files[name].write(memoryview(rows).cast("B") if rows.size else b"")
+    self._files[name].seek(self._begin[name] + start * math.prod(array.shape[1:]) * array.itemsize)
+    self._files[name].write(np.ascontiguousarray(rows, array.dtype).reshape(-1).view(np.uint8).data)
 
   def finish(self, fields: Mapping[str, Any]) -> Entry | None:
     """Returns what was written in memory; in a folder, writes the manifest and returns None."""
-    lacking = {n: rows for n, rows in self.written.items() if rows != self._shapes[n][0][0]}
-    if lacking:
-      raise AssertionError(f"not every row was written: {lacking} of {self._shapes}")
+    if self.written != self._rows:
+      raise AssertionError(f"not every row was written: {self.written} of {self._rows}")
     if self._folder is None:
       return Entry(self._arrays, dict(fields))
     sizes, sums = {}, {}
-    for name, file in self._files.items():
+    for file in self._files.values():
       file.flush()
       os.fsync(file.fileno())
-      sizes[file_name := f"{name}.npy"] = os.fstat(file.fileno()).st_size
-      sums[file_name] = checksum_of(self._folder / file_name)
+      name = pathlib.Path(file.name).name
+      sizes[name] = os.fstat(file.fileno()).st_size
+      sums[name] = checksum_of(file.name)
     with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
       file.write(seal({"bytes": sizes, "checksums": sums, "fields": dict(fields)}))
       file.flush()
@@ -119,12 +106,9 @@ def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
   """Returns the folder `<cache>/<kind>/<hash of key>`.
 
   Args:
-    cache: a local folder.
+    cache: a local folder; InputError otherwise.
     kind: what is cached ("units", "splits", …).
     key: JSON data, all that the content depends on.
-
-  Raises:
-    InputError: the cache is no local folder.
 
   """
   if "://" in os.fspath(cache):
@@ -145,22 +129,14 @@ def cached(folder: pathlib.Path, build: Build) -> Entry:
     build: writes the arrays and returns the manifest's fields.
 
   """
-  from filelock import FileLock, Timeout
+  from filelock import FileLock
 
-  entry = read(folder)
-  if entry is not None:
+  if entry := read(folder):
     return entry
   try:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
-    try:
-      held = lock.acquire(timeout=0)
-    except Timeout:
-      log.info("%s: another process builds this; waiting for it", folder)
-      held = lock.acquire()
-    with held:
-      entry = read(folder)
-      return write(folder, build) if entry is None else entry
+    with FileLock(folder.with_name(f"{folder.name}.lock")):
+      return read(folder) or write(folder, build)
   except OSError as error:
     _warn_unwritable(str(folder.parent), error.strerror or str(error))
   writer = Writer()
@@ -199,8 +175,7 @@ def write(folder: pathlib.Path, build: Build) -> Entry:
 def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
   """Returns the content of a folder, or None where it is not there or not what was written.
 
-  All files are compared with their checksums, once a process. Damage is logged once; the message
-  calls the folder `what`.
+  Files are compared with their checksums, once a process. Damage of this `what` is logged once.
   """
   manifest = folder / MANIFEST
   try:
@@ -210,19 +185,15 @@ def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
   try:
     refuse_others(manifest)
     content = unseal(manifest.read_text(encoding="ascii"))
-    if "fields" not in content:
-      raise ValueError("it is of an earlier version of as2jax")
     for name, size in content["bytes"].items():
       if (folder / name).stat().st_size != size:
         raise ValueError(f"{name} is not what was written")
+    paths = [folder / name for name in content["bytes"]]
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-      names = list(content["bytes"])
-      sums = pool.map(lambda name: checksum_of(folder / name), names)
-      for name, checksum in zip(names, sums):
-        if checksum != content["checksums"][name]:
-          raise ValueError(f"{name} is not what was written")
-    arrays = {name.removesuffix(".npy"): _mapped(folder / name) for name in content["bytes"]}
-    return Entry(arrays, content["fields"], folder)
+      for path, checksum in zip(paths, pool.map(checksum_of, paths)):
+        if checksum != content["checksums"][path.name]:
+          raise ValueError(f"{path.name} is not what was written")
+    return Entry({path.stem: _mapped(path) for path in paths}, content["fields"], folder)
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is built again
     _warn_damaged(folder, what, str(error), written)
     return None

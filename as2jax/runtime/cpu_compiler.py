@@ -29,9 +29,8 @@ def leave_out_wrong_fusions(environment: MutableMapping[str, str] = os.environ) 
 def silence_hints(environment: MutableMapping[str, str] = os.environ) -> None:
   """Hides XLA's messages below fatal ones, unless TF_CPP_MIN_LOG_LEVEL says what to show.
 
-  For every program that is read from the compilation cache, XLA writes two lines of two kilobytes that
-  name CPU features which are its own preferences (`prefer-no-gather`) and no features of a processor.
-  Errors still come as exceptions. It has an effect before jaxlib is first imported.
+  For each program from the compilation cache XLA would write four kilobytes of its own preferences
+  as features that the CPU lacks. It has an effect before jaxlib is first imported.
   """
   environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -42,7 +41,6 @@ def check(platform: str) -> None:
 
   if platform == "cpu" and jaxlib.__version__ in REFUSED:
     raise InputError(
-      f"jaxlib {jaxlib.__version__} computes wrong numbers on CPUs "
-      "(jax-ml/jax#39103): pip install -r requirements.txt installs the version "
-      "that was tested"
+      f"jaxlib {jaxlib.__version__} computes wrong numbers on CPUs (jax-ml/jax#39103): "
+      "pip install -r requirements.txt installs the version that was tested"
     )

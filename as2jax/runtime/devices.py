@@ -8,7 +8,6 @@ for child processes, and a process that was started without them says how to get
 
 import contextlib
 import glob
-import logging
 import os
 import pathlib
 import platform
@@ -28,19 +27,6 @@ DRIVERS = {
 MOST_CORES = 4  # that are devices: each holds the parameters and what the optimizer keeps of them
 TUNABLE = "glibc.malloc.hugetlb=1"
 
-_failed_plugins: list[str] = []  # why each could not be used
-
-
-class _Plugins(logging.Filter):
-  """Keeps why a plugin of jax failed, which jax logs with a traceback, and leaves that out."""
-
-  def filter(self, record: logging.LogRecord) -> bool:
-    """Whether the record is shown."""
-    if not (record.exc_info and "plugin" in record.getMessage()):
-      return True
-    _failed_plugins.append(_in_one_line(record.exc_info[1]))
-    return False
-
 
 def backend() -> str:
   """Returns the platform that jax computes on: cpu, gpu, tpu.
@@ -49,25 +35,17 @@ def backend() -> str:
     InputError: $JAX_PLATFORMS names one that is not here.
 
   """
-  wanted = os.environ.get("JAX_PLATFORMS", "")
   import jax
 
-  logger, filtered = logging.getLogger("jax._src.xla_bridge"), _Plugins()
-  logger.addFilter(filtered)
   try:
     return jax.default_backend()
   except (RuntimeError, AssertionError) as error:  # jax asserts that a plugin has registered itself
-    failed = "; ".join(_failed_plugins)
-    why = failed or _in_one_line(error).partition(" (set JAX_PLATFORMS")[0]
-    advice = "install its plugin: pip install 'as2jax[cuda12]' (cuda13, tpu)"
-    if failed:
-      advice = "check the driver"
+    why = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
     raise InputError(
-      f"JAX_PLATFORMS={wanted}: no such device can be used here "
-      f"({why or 'jax has no plugin for it'}); unset it to compute on what there is, or {advice}"
+      f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')}: no such device can be used here "
+      f"({why or 'its plugin of jax failed'}); unset it to compute on what there is, or check the "
+      "driver and jax's plugin: pip install 'as2jax[cuda12]' (cuda13, tpu)"
     ) from error
-  finally:
-    logger.removeFilter(filtered)
 
 
 def use_cores() -> None:
@@ -78,19 +56,16 @@ def use_cores() -> None:
   `mesh_for_batches`). Nothing happens where the user has chosen (JAX_NUM_CPU_DEVICES, or XLA's flag)
   or devices are in use.
   """
-  chosen = "JAX_NUM_CPU_DEVICES" in os.environ
-  if chosen or "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+  flags = os.environ.get("XLA_FLAGS", "")
+  if "JAX_NUM_CPU_DEVICES" in os.environ or "host_platform_device_count" in flags:
     return
   import jax
 
-  affinity = getattr(os, "sched_getaffinity", None)  # Linux: what a scheduler or taskset leaves us
-  cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+  cores = os.cpu_count() or 1
+  if hasattr(os, "sched_getaffinity"):  # Linux: what a scheduler or taskset leaves us
+    cores = len(os.sched_getaffinity(0))
   with contextlib.suppress(RuntimeError):  # devices are in use
     jax.config.update("jax_num_cpu_devices", min(cores, MOST_CORES))
-
-
-def _in_one_line(error: BaseException | None) -> str:
-  return " ".join(str(error).split())[:200]
 
 
 def description() -> str:
@@ -109,25 +84,21 @@ def unused() -> str:
   if backend() != "cpu":
     return ""
   asked = os.environ.get("JAX_PLATFORMS")
-  failed = "" if asked else "; ".join(_failed_plugins)
   for name, (files, extra) in DRIVERS.items():
     if any(map(glob.glob, files)):
       how = f"pip install 'as2jax[{extra}]' adds what jax needs"
       if asked:
         how = f"JAX_PLATFORMS={asked} asks for that"
-      elif failed:
-        how = f"its plugin failed ({failed})"
       return f"warning: this machine has a {name}, but jax computes on the CPU: {how}"
-  return f"warning: jax computes on the CPU: a plugin of it failed ({failed})" if failed else ""
+  return ""
 
 
 def _processor() -> str:
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-      names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-  except OSError:
-    names = []
-  return names[0] if names else platform.machine()
+  with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+    for line in file:
+      if line.startswith("model name"):
+        return line.partition(":")[2].strip()
+  return platform.machine()
 
 
 def memory() -> int:
@@ -143,9 +114,10 @@ def peak_memory() -> int:
   """Returns the peak memory in bytes: of one local device, or of this process on CPU."""
   import jax
 
-  used = [device.memory_stats() or {} for device in jax.local_devices()]
-  peaks = [stats["peak_bytes_in_use"] for stats in used if "peak_bytes_in_use" in stats]
-  return max(peaks) if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  peaks = []
+  for device in jax.local_devices():
+    peaks.append((device.memory_stats() or {}).get("peak_bytes_in_use", 0))
+  return max(peaks) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def huge_pages_environment(current: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Files and folders: written whole, read only where they are regular, known by checksums.
 
-CRC-32 finds every damage within 32 successive bits, and all but one in 2^32 of the others. It is no
-defence against somebody who means to deceive; digests of arrays are SHA-256.
+CRC-32 finds every damage within 32 successive bits, and all but one in 2^32 of the others; digests of
+arrays are SHA-256.
 """
 
 import concurrent.futures
@@ -27,13 +27,7 @@ THREADS = 4  # digests release the interpreter's lock
 _SETTLED = 1.0  # seconds after which a change gives a file another time, on any file system
 _HEAD = '{"checksum": "%s", '  # of a sealed text
 _known: dict[tuple, str] = {}  # checksums by what a file system says of a file
-_KINDS = (
-  (stat.S_ISDIR, "a directory"),
-  (stat.S_ISFIFO, "a named pipe"),
-  (stat.S_ISSOCK, "a socket"),
-  (stat.S_ISCHR, "a device"),
-  (stat.S_ISBLK, "a device"),
-)
+_KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
 
 
 def data_folder(configured: str = "") -> epath.Path:
@@ -51,24 +45,21 @@ def cache_folder(configured: str = "") -> epath.Path:
 def refuse_others(path: epath.PathLike) -> None:
   """Raises InputError where `path` is something else than a file: reading it might never end."""
   if "://" in os.fspath(path):
-    if epath.Path(path).is_dir():
-      raise InputError(f"{path} is a directory; give the path of a file")
-    return
-  try:
-    mode = os.stat(path).st_mode
-  except OSError:  # whoever opens it says so
-    return
-  for is_kind, kind in _KINDS:
-    if is_kind(mode):
-      raise InputError(f"{path} is {kind}; give the path of a file")
+    kind = stat.S_IFDIR if epath.Path(path).is_dir() else stat.S_IFREG
+  else:
+    try:
+      kind = stat.S_IFMT(os.stat(path).st_mode)
+    except OSError:  # whoever opens it says so
+      return
+  if kind != stat.S_IFREG:
+    raise InputError(f"{path} is {_KINDS.get(kind, 'a device')}; give the path of a file")
 
 
 def read_json(path: epath.PathLike, max_bytes: int = MAX_JSON) -> Any:
   """Reads the JSON (UTF-8) in a file that somebody else may have written.
 
   Raises:
-    InputError: it cannot be read, is no file, has more than `max_bytes`, is no JSON, or is
-      nested too deeply.
+    InputError: it cannot be read, has more than `max_bytes`, or is no JSON.
 
   """
   path = epath.Path(path)
@@ -101,8 +92,7 @@ def read_object(path: epath.PathLike, advice: str) -> dict[str, Any]:
 def write_whole(path: epath.PathLike, text: str) -> None:
   """Writes a text file atomically: a reader sees the old or the new content, never a part.
 
-  So does who reads after a power failure: content and name are on the disk when this returns.
-  With several processes, only the first one writes.
+  Content and name are on the disk when this returns. Of several processes the first one writes.
   """
   if not processes.first():
     return
@@ -126,7 +116,7 @@ def write_whole(path: epath.PathLike, text: str) -> None:
 def make_durable(path: epath.PathLike) -> None:
   """Makes the content of a local file, or the names in a local folder, outlast a power failure.
 
-  A rename is of use only behind this: the new name could reach the disk before the content does.
+  Without it, a new name could reach the disk before the content does.
   """
   if "://" in os.fspath(path):  # an object is durable once it is visible
     return
@@ -141,8 +131,7 @@ def make_durable(path: epath.PathLike) -> None:
 def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, None]:
   """Locks a folder, which it makes, for this process; the lock ends however the process ends.
 
-  With several processes, the first one holds the lock. Object stores cannot lock: nothing is
-  checked there.
+  With several processes, the first one holds the lock. Object stores cannot lock.
 
   Args:
     workdir: the folder.
@@ -163,12 +152,8 @@ def _acquire(held: contextlib.ExitStack, workdir: epath.Path, option: str) -> No
   option = option or f"--workdir={workdir}"
   try:
     workdir.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise InputError(f"{option} cannot be made: {error}") from error
-  if "://" in str(workdir):
-    return
-  try:
-    held.enter_context(FileLock(workdir / ".lock", timeout=0))
+    if "://" not in str(workdir):
+      held.enter_context(FileLock(workdir / ".lock", timeout=0))
   except Timeout:
     raise InputError(
       f"{option} is in use by another process; wait for it, or give another folder"
@@ -203,9 +188,9 @@ def _identity(path: epath.PathLike) -> tuple:
   if "://" in os.fspath(path):
     remote = epath.Path(path).stat()
     return os.fspath(path), remote.length, remote.mtime, remote.mtime
-  local = os.stat(path)
-  times = local.st_mtime_ns, local.st_ctime_ns
-  return local.st_dev, local.st_ino, local.st_size, *times, local.st_mtime, local.st_ctime
+  one = os.stat(path)
+  times = one.st_mtime_ns, one.st_ctime_ns, one.st_mtime, one.st_ctime
+  return one.st_dev, one.st_ino, one.st_size, *times
 
 
 def seal(fields: Mapping[str, Any]) -> str:
@@ -215,12 +200,7 @@ def seal(fields: Mapping[str, Any]) -> str:
 
 
 def unseal(text: str) -> dict[str, Any]:
-  """Reads what `seal` has written.
-
-  Raises:
-    ValueError: the text is damaged, or was not sealed.
-
-  """
+  """Reads what `seal` has written; ValueError where it is damaged, or was not sealed."""
   head = len(_HEAD % ("0" * 8))
   rest = text[head:]
   if text[:head] != _HEAD % f"{zlib.crc32(rest.encode()):08x}":
@@ -230,11 +210,11 @@ def unseal(text: str) -> dict[str, Any]:
 
 def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
   """Returns the SHA-256 (hex) of arrays with their names, types and shapes."""
-  names = sorted(arrays)
+  names, digest = sorted(arrays), hashlib.sha256()
   with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-    digests = pool.map(lambda name: _digest_of_array(arrays[name]), names)
-    lines = [f"{name} {digest}\n" for name, digest in zip(names, digests)]
-  return hashlib.sha256("".join(lines).encode()).hexdigest()
+    for name, one in zip(names, pool.map(_digest_of_array, map(arrays.get, names))):
+      digest.update(f"{name} {one}\n".encode())
+  return digest.hexdigest()
 
 
 def _digest_of_array(array: np.ndarray) -> str:

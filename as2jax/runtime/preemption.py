@@ -4,20 +4,16 @@ The exit status is 75 after SIGTERM, and 130 in the process that heard SIGINT; a
 command continues the run. A second SIGINT ends the process at once.
 
 A point is a training step or a batch of an evaluation; every process passes the same points in the
-same order. A single process handles the signal itself. With several processes, the signal may reach
-only one of them: jax's coordination service then lets all agree on the latest point that any of
-them has reached, plus one (`reached_preemption_sync_point`). Without a signal this costs 0.1 µs a
-point, whereas an all-gather of a flag would be one more collective a step.
+same order. With several processes, a signal may reach only one of them: jax's coordination service
+then lets all agree on the latest point that any has reached, plus one
+(`reached_preemption_sync_point`, .1 µs a point; an all-gather would be one more collective a step).
 """
 
 import contextlib
 import os
 import select
 import signal
-import sys
 import threading
-import types
-import warnings
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -25,8 +21,7 @@ from as2jax.runtime import processes, startup
 
 AGAIN = 75  # EX_TEMPFAIL: the same command continues the run
 INTERRUPTED = 128 + signal.SIGINT  # as shells report it; the same command continues the run, too
-LATE = 2.0  # seconds after SIGINT in which the next point, or a handler of Python's, is expected
-IMPORTS = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+LATE = 2.0  # seconds after SIGINT in which the next point is expected
 
 
 class Preempted(BaseException):
@@ -42,8 +37,6 @@ class _Heard:
   signal = False
   interrupt = False
   deferred = False
-  unwinds = False
-  unwinding = threading.Event()
   point = 0
 
 
@@ -60,73 +53,38 @@ def listen() -> None:
   signal.signal(signal.SIGTERM, hear)
 
 
-def listen_for_interrupt(*, unwinds: bool = False) -> None:
-  """Handles SIGINT from here on; to be called in the main thread, before the long imports.
+def listen_for_interrupt() -> None:
+  """Handles SIGINT from here on; called in the main thread, before the long imports.
 
   Within `deferred`, and with several processes, SIGINT takes effect at the next point. Elsewhere
-  there is nothing to save, and it ends the process at once, without unwinding: an exception out of
-  a handler may be lost in a callback, or come out of an import as an error of another kind. Python
-  runs handlers only between its own instructions, which a compilation of minutes has none of, so a
-  thread hears the signal as well. A process that was started to ignore SIGINT goes on ignoring it.
-
-  Args:
-    unwinds: whether the first SIGINT raises KeyboardInterrupt where that is safe, so that folders
-      and processes of the command's own are removed; where it is not, the process ends at once.
-
+  nothing is to be saved, and the process ends at once: an exception out of a handler may be lost in
+  a callback, or come out of an import as another error. A thread hears the signal as well, because
+  Python runs no handler during a compilation of minutes. A process that was started to ignore
+  SIGINT goes on ignoring it.
   """
   if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     return
   reader, writer = os.pipe()
   os.set_blocking(writer, False)
-  _Heard.unwinds = unwinds
   signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-  signal.signal(signal.SIGINT, _unwind if unwinds else lambda *_: _note_interrupt())
-  if unwinds:
-    sys.unraisablehook = _end_where_lost
+  signal.signal(signal.SIGINT, lambda *_: _note_interrupt())
   threading.Thread(target=_hear, args=(reader,), name="interrupts", daemon=True).start()
 
 
 def stop_listening() -> None:
-  """Gives SIGINT back to Python, for a library that handles it by itself."""
+  """Gives SIGINT back to Python, for code that ends what it started at KeyboardInterrupt."""
   if signal.set_wakeup_fd(-1) >= 0:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.unraisablehook = sys.__unraisablehook__
 
 
 def work_is_done() -> None:
-  """Lets SIGINT change no longer how the process ends, which has nothing left to do but that."""
-  if threading.current_thread() is threading.main_thread() and signal.set_wakeup_fd(-1) >= 0:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _unwind(_, frame: types.FrameType | None) -> None:
-  """The handler where SIGINT unwinds: an import of compiled code may abort at an exception."""
-  if _Heard.unwinding.is_set():
-    return  # the thread ends the process
-  while frame is not None:
-    if frame.f_code.co_filename in IMPORTS:
-      _end(startup.NOTHING)
-    frame = frame.f_back
-  _Heard.unwinding.set()
-  # Of a coroutine that unwinding drops, Python would say that it was never awaited.
-  warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-  raise KeyboardInterrupt
-
-
-def _end_where_lost(lost: "sys.UnraisableHookArgs") -> None:
-  """Ends the process where KeyboardInterrupt came out of a callback, which loses it."""
-  if issubclass(lost.exc_type, KeyboardInterrupt):
-    _end(startup.NOTHING)
-  sys.__unraisablehook__(lost)
-
-
-def interrupted() -> bool:
-  """Returns whether SIGINT has raised KeyboardInterrupt, which a library may have changed."""
-  return _Heard.unwinding.is_set()
+  """Ignores SIGINT from here on: nothing is left to do but to end."""
+  signal.set_wakeup_fd(-1)
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _note_interrupt() -> bool:
-  """Asks for an end at the next point where there may be something to save; whether it did.
+  """Asks for an end at the next point if there may be something to save; returns whether it did.
 
   The handler and the thread both call it: whichever is first, the next point sees it.
   """
@@ -136,16 +94,13 @@ def _note_interrupt() -> bool:
 
 
 def _hear(reader: int) -> None:
-  """The thread: what the first SIGINT asks for, and the end at the second one."""
+  """Acts on the first SIGINT, and ends the process at the second one; runs in a thread."""
   _await_interrupt(reader)
-  if _Heard.unwinds:
-    if not _Heard.unwinding.wait(LATE):
-      _end(startup.NOTHING)
-  elif not _note_interrupt():
+  if not _note_interrupt():
     _end(startup.NOTHING)
   if processes.started():
     os.kill(os.getpid(), signal.SIGTERM)  # jax tells the other processes
-  if not select.select([reader], [], [], LATE)[0] and not _Heard.unwinds:
+  if not select.select([reader], [], [], LATE)[0]:
     _say("SIGINT: it ends when the step under way is done and saved; a second one ends it at once")
   _await_interrupt(reader)
   _end("stopped by a second SIGINT; the same command goes on from the last checkpoint")
@@ -199,11 +154,6 @@ def due() -> bool:
 
 
 def check() -> None:
-  """Counts one point at which no state is left to save.
-
-  Raises:
-    Preempted: all processes must end at this point.
-
-  """
+  """Counts one point with nothing to save; raises `Preempted` where all processes must end."""
   if due():
     raise Preempted

@@ -2,13 +2,13 @@
 
 All processes run the same program with the same epoch plans and meet in the collectives of its
 steps. What only one may do (folders, text files) the first process does, and the others wait for
-its result. Processes communicate through the coordination service of `jax.distributed`, not through
-the devices, so a host may be slow and texts may have any length.
+its result. Messages go through the coordination service of `jax.distributed`, not through the
+devices, so a host may be slow and texts may have any length.
 
-An error in one process ends all of them: it reports the error to the service, which the others, who
-may be waiting in a collective that never ends, poll every second (`_Watchdog`). A process that is
-killed reports nothing: the others name it, with its host, after `SILENCE` seconds, and the service,
-which misses its heartbeat, ends them after `HEARTBEAT` seconds.
+An error in one process ends all of them: it is told to the service, which the others, who may be
+waiting in a collective that never ends, poll every second. A process that is killed tells nothing:
+the others name it, with its host, after `SILENCE` seconds, and the service ends them after
+`HEARTBEAT` seconds.
 """
 
 import glob
@@ -28,12 +28,11 @@ from as2jax.runtime.errors import InputError
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 HEARTBEAT = 100  # seconds without a sign of life after which a process counts as dead
-PATIENCE = 7 * 24 * 3600.0  # seconds to wait for a message; the service detects a dead process
-_MILLISECONDS = int(PATIENCE * 1000)
+PATIENCE = 7 * 24 * 3600 * 1000  # milliseconds to wait for a message
 LOOK = 1.0  # seconds between two polls for a failure
 GRACE = 5.0  # seconds in which a process may raise the same error by itself
 SILENCE = 20.0  # seconds without a beat after which a process is named
-FAILED, ALIVE = "as2jax/failed/", "as2jax/alive/"
+SAID, EACH, FAILED, ALIVE = "as2jax/said", "as2jax/each", "as2jax/failed", "as2jax/alive"
 ENDED = "ended"  # in place of a beat
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -75,13 +74,9 @@ def name() -> str:
 
 def on_tpu_vm() -> bool:
   """Returns whether jax may use TPU chips of this machine, and has the library for them."""
-  wanted = os.environ.get("JAX_PLATFORMS", "")
-  devices = glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*")
-  return (
-    (not wanted or "tpu" in wanted)
-    and bool(devices)
-    and importlib.util.find_spec("libtpu") is not None
-  )
+  wanted = os.environ.get("JAX_PLATFORMS") or "tpu"
+  chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
+  return "tpu" in wanted and bool(chips) and importlib.util.find_spec("libtpu") is not None
 
 
 def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> None:
@@ -100,15 +95,16 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   """
   import jax
 
-  if processes == 1 and coordinator in ("", "auto"):
+  detected = coordinator in ("", "auto")
+  if processes == 1 and detected:
     return
   arguments = {}
-  if coordinator not in ("", "auto") or processes or process_id >= 0:
+  if not detected or processes or process_id >= 0:
     if ":" not in coordinator or processes < 1 or not 0 <= process_id < processes:
       raise InputError(
-        f"--coordinator={coordinator} --processes={processes} "
-        f"--process_id={process_id}: several processes need all three: HOST:PORT of "
-        "process 0, their number, and the number of this one, from 0"
+        f"--coordinator={coordinator} --processes={processes} --process_id={process_id}: several "
+        "processes need all three: HOST:PORT of process 0, their number, and the number of this "
+        "one, from 0"
       )
     arguments = {
       "coordinator_address": coordinator,
@@ -123,9 +119,8 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
     jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=HEARTBEAT)
   except (RuntimeError, ValueError) as error:
     raise InputError(
-      f"the processes of this run did not find each other ({error}): start the same "
-      "command on every host within five minutes; --processes=1 uses this host "
-      "alone"
+      f"the processes of this run did not find each other ({error}): start the same command on "
+      "every host within five minutes; --processes=1 uses this host alone"
     ) from error
   _Run.started, _Run.messages = True, 0
   _Run.index, _Run.count = jax.process_index(), jax.process_count()
@@ -140,6 +135,26 @@ def _service() -> Any:
   return distributed.global_state.client
 
 
+def _set(key: str, content: Any) -> None:
+  _service().key_value_set(key, json.dumps(content), allow_overwrite=True)
+
+
+def _await(key: str) -> Any:
+  return json.loads(_service().blocking_key_value_get(key, PATIENCE))
+
+
+def _all(key: str) -> dict[int, Any]:
+  """Returns what is set below a key, by the number at the end of its name."""
+  entries = _service().key_value_dir_get(f"{key}/")
+  return {int(name.rpartition("/")[2]): json.loads(text) for name, text in entries}
+
+
+def _number() -> int:
+  """Numbers the next message, before its content is computed, which may send others."""
+  _Run.messages += 1
+  return _Run.messages
+
+
 def by_first(function: Callable[[], T]) -> T:
   """Calls `function` in the first process and returns its result, JSON data, in every process.
 
@@ -149,8 +164,19 @@ def by_first(function: Callable[[], T]) -> T:
   """
   if _Run.count == 1:
     return function()
-  number = _number()
-  return _tell(number, function) if first() else _hear(number)
+  key = f"{SAID}/{_number()}"
+  if not first():
+    message = _await(key)
+    if "error" in message:
+      raise InputError(message["error"])
+    return message["value"]
+  try:
+    value = function()
+  except InputError as error:
+    _set(key, {"error": str(error)})
+    raise
+  _set(key, {"value": value})
+  return value
 
 
 def in_order(function: Callable[[], T]) -> T:
@@ -159,88 +185,49 @@ def in_order(function: Callable[[], T]) -> T:
   For functions that create files and reuse existing ones: in a shared folder only the first process
   creates (or downloads) them, and where each host has its own folder every host does.
   """
-  if _Run.count == 1:
-    return function()
-  number = _number()
-  if first():
-    results: list[T] = []
-    _tell(number, lambda: results.append(function()))
-    return results[0]
-  _hear(number)
-  return function()
+  results: list[T] = []
+  by_first(lambda: results.append(function()))
+  return results[0] if first() else function()
 
 
 def gather(function: Callable[[], T]) -> list[T]:
-  """Calls `function` in every process; its results, JSON data, of all of them, in every process."""
+  """Calls `function` in every process and returns all results, JSON data, in every process."""
   if _Run.count == 1:
     return [function()]
-  number = _number()
-  _service().key_value_set(f"as2jax/each/{number}/{_Run.index}", json.dumps(function()))
-  wait = lambda i: _service().blocking_key_value_get(f"as2jax/each/{number}/{i}", _MILLISECONDS)
-  return [json.loads(wait(i)) for i in range(_Run.count)]
-
-
-def _number() -> int:
-  """Numbers the next message, before its content is computed, which may send others."""
-  _Run.messages += 1
-  return _Run.messages
-
-
-def _tell(number: int, function: Callable[[], T]) -> T:
-  try:
-    value = function()
-  except InputError as error:
-    _send(number, {"error": str(error)})
-    raise
-  _send(number, {"value": value})
-  return value
-
-
-def _send(number: int, message: dict) -> None:
-  _service().key_value_set(f"as2jax/said/{number}", json.dumps(message))
-
-
-def _hear(number: int) -> Any:
-  text = _service().blocking_key_value_get(f"as2jax/said/{number}", _MILLISECONDS)
-  message = json.loads(text)
-  if "error" in message:
-    raise InputError(message["error"])
-  return message["value"]
+  key = f"{EACH}/{_number()}"
+  _set(f"{key}/{_Run.index}", function())
+  return [_await(f"{key}/{i}") for i in range(_Run.count)]
 
 
 class _Watchdog:
-  """Two threads: one tells the service that this process lives and asks for the others, one judges.
+  """Ends this process where another has failed, and names one that is silent.
 
-  The one that judges ends this process where another has failed, and names a process that has not
-  been heard of for `SILENCE` seconds: it may come back; `HEARTBEAT` decides when it is given up. The
-  one that asks may hang, where the host of the service has vanished: then that one is named.
+  A silent process may come back; `HEARTBEAT` decides when it is given up. Two threads: the one that
+  asks the service may hang, where the service's host has vanished; the other judges by the time.
   """
 
   def __init__(self):
     self._done = threading.Event()
-    self._asked = time.monotonic()  # when the service last answered
+    self._answered = time.monotonic()  # when the service last did
     self._failed: dict[int, tuple[int, str]] = {}
-    # Of each process: its last beat with its host's name, and when a new one was last heard.
-    self._heard = {i: ("", self._asked) for i in range(_Run.count)}
+    # Of each process: its last beat, its host's name, and when the beat was first heard.
+    self._heard = {i: (0, "an unknown host", self._answered) for i in range(_Run.count)}
     self._named: set[int] = set()
-    self._threads = [
-      threading.Thread(target=target, name=title, daemon=True)
-      for target, title in ((self._ask, "beats"), (self._look, "watch"))
-    ]
+    self._threads = [threading.Thread(target=f, daemon=True) for f in (self._ask, self._look)]
     for thread in self._threads:
       thread.start()
 
   def _ask(self) -> None:
-    host, beats = socket.gethostname(), 0
+    beat = 0
     while not self._done.wait(LOOK):
-      beats += 1
+      beat += 1
       try:
-        _service().key_value_set(f"{ALIVE}{_Run.index}", f"{beats} {host}", allow_overwrite=True)
-        self._failed = _numbered(FAILED, json.loads)
-        for i, beat in _numbered(ALIVE, str).items():
-          if beat != self._heard[i][0]:
-            self._heard[i] = (beat, time.monotonic())
-        self._asked = time.monotonic()
+        _set(f"{ALIVE}/{_Run.index}", [beat, socket.gethostname()])
+        self._failed = _all(FAILED)
+        for i, (heard, host) in _all(ALIVE).items():
+          if heard != self._heard[i][0]:
+            self._heard[i] = (heard, host, time.monotonic())
+        self._answered = time.monotonic()
       except Exception:  # it may be busy, or gone: `_look` judges by the time
         continue
 
@@ -256,17 +243,21 @@ class _Watchdog:
 
   def silent(self, now: float) -> list[str]:
     """Returns a line for each process that is newly silent, or answers again."""
-    # Without the service, which is in the first process, nothing is known of the others.
-    late = {0} if now - self._asked > SILENCE else set()
-    late = late or {i for i, (_, when) in self._heard.items() if now - when > SILENCE}
-    late -= {_Run.index, *(i for i, (beat, _) in self._heard.items() if beat == ENDED)}
-    whose = lambda i: f"process {i} on {self._heard[i][0].partition(' ')[2] or 'an unknown host'}"
-    lines = [
-      f"{whose(i)} has not answered for {SILENCE:.0f} s; without it the run ends after "
-      f"{HEARTBEAT} s, and the same command goes on from the last checkpoint"
-      for i in sorted(late - self._named)
-    ]
-    lines += [f"{whose(i)} answers again" for i in sorted(self._named - late)]
+    late = set()
+    for i, (beat, _, when) in self._heard.items():
+      if i != _Run.index and beat != ENDED and now - when > SILENCE:
+        late.add(i)
+    if now - self._answered > SILENCE:  # the service is in the first process; without it,
+      late &= {0}  # nothing is known of the others
+    lines = []
+    for i in sorted(late ^ self._named):
+      said = (
+        f"has not answered for {SILENCE:.0f} s; without it the run ends after {HEARTBEAT} s, and "
+        "the same command goes on from the last checkpoint"
+      )
+      if i not in late:
+        said = "answers again"
+      lines.append(f"process {i} on {self._heard[i][1]} {said}")
     self._named = late
     return lines
 
@@ -278,29 +269,20 @@ class _Watchdog:
         thread.join(2 * LOOK)
 
 
-def _numbered(prefix: str, read: Callable[[str], Any]) -> dict[int, Any]:
-  """Reads the service's keys that begin with `prefix`: {number at the end of the key: value}."""
-  entries = _service().key_value_dir_get(prefix)
-  return {int(key.rpartition("/")[2]): read(value) for key, value in entries}
-
-
 def leave(status: int, text: str) -> NoReturn:
   """Ends this process after an error, and makes the others end; waits for none of them.
 
-  At a normal exit jax waits for all processes to end, which those that wait for this one never
-  do.
+  At a normal exit jax waits for all processes to end, which those that wait for this one never do.
   """
   sys.stdout.flush()
   sys.stderr.flush()
   if _Run.count > 1:
     _Run.watchdog.stop()
     try:
-      _service().key_value_set(f"{FAILED}{_Run.index}", json.dumps([status, text[:2000]]))
+      _set(f"{FAILED}/{_Run.index}", [status, text[:2000]])
       end = time.monotonic() + LOOK + GRACE + 2
       # The service is in the first process: the others must have read the message.
-      while first() and time.monotonic() < end:
-        if len(_service().key_value_dir_get(FAILED)) == _Run.count:
-          break
+      while first() and len(_all(FAILED)) < _Run.count and time.monotonic() < end:
         time.sleep(0.2)
     except Exception as error:  # nothing may keep this process from ending
       log.warning("the other processes could not be told: %s", error)
@@ -312,7 +294,7 @@ def stop() -> None:
   if _Run.watchdog is not None:
     _Run.watchdog.stop()
     try:  # the others may have more to do
-      _service().key_value_set(f"{ALIVE}{_Run.index}", ENDED, allow_overwrite=True)
+      _set(f"{ALIVE}/{_Run.index}", [ENDED, ""])
     except Exception as error:
       log.debug("the other processes are gone: %s", error)
     _Run.watchdog = None

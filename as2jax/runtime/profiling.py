@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import shutil
 import tempfile
 from typing import Any
 
@@ -30,7 +31,7 @@ class Trace:
     global _wanted
     self.folder = epath.Path(workdir) / "profile"
     self._wanted, self._seen, _wanted = _wanted, 0, 0
-    self._local: tempfile.TemporaryDirectory | None = None
+    self._local = ""
 
   def after_step(self, step: int, result: Any) -> None:
     """Begins or ends the trace; only then it waits for `result`, the outputs of the step."""
@@ -41,26 +42,25 @@ class Trace:
       import jax  # here, so that `main` may look at its flags first
 
       jax.block_until_ready(result)
-      self._local = tempfile.TemporaryDirectory(prefix="as2jax-profile-")
+      self._local = tempfile.mkdtemp(prefix="as2jax-profile-")
       log.info("tracing %d steps from step %d on", self._wanted, step + 1)
-      jax.profiler.start_trace(self._local.name)
+      jax.profiler.start_trace(self._local)
     elif self._seen == WARM_UP + self._wanted:
       self.close(step, result)
 
   def close(self, step: int, result: Any) -> None:
     """Ends the trace, also where training ended before its last step."""
-    import jax
+    if self._local:
+      import jax
 
-    if self._local is not None:
       jax.block_until_ready(result)
       jax.profiler.stop_trace()
       # The profiler writes to local folders; the run's may be gs://.
-      for path in pathlib.Path(self._local.name).rglob("*"):
-        if path.is_file():
-          target = self.folder / path.relative_to(self._local.name)
-          target.parent.mkdir(parents=True, exist_ok=True)
-          target.write_bytes(path.read_bytes())
-      self._local.cleanup()
+      for path in pathlib.Path(self._local).rglob("*.*"):
+        target = self.folder / path.relative_to(self._local)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+      shutil.rmtree(self._local)
       log.info(
         "traced to step %d: %s. To look: pip install xprof; xprof --logdir=%s; or open its "
         "trace.json.gz at ui.perfetto.dev",
@@ -71,4 +71,4 @@ class Trace:
     elif self._wanted:
       first = WARM_UP + 1
       log.warning("--profile: the training ended before its step %d: nothing was traced", first)
-    self._local, self._wanted = None, 0
+    self._local, self._wanted = "", 0

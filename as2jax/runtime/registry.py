@@ -2,7 +2,7 @@
 
 A name is one of a table, or `module:Class`: a class of the user's, which Python imports from its
 path (the folder that a command is run in, and $PYTHONPATH). Ranges of values stand beside the fields
-of a class, and are checked before anything is read and again where an object is built:
+of a class, which are checked before anything is read and by the class's constructor:
 
   norm: Annotated[str, OneOf(("pre", "post"))]
   num_heads: Annotated[int, AtLeast(1)]
@@ -10,6 +10,7 @@ of a class, and are checked before anything is read and again where an object is
 
 import dataclasses
 import importlib
+import inspect
 import math
 import os
 import sys
@@ -82,21 +83,21 @@ LOSSES = Table(
 
 
 def find(table: Table, name: str, key: str) -> type:
-  """The class that `key` of the config names.
+  """Returns the class that `key` of the config names.
 
   Raises:
     InputError: a name that is not in the table, or a `module:Class` that is not there, or whose
       class does not derive from the table's base.
 
   """
-  own = ":" in name
-  if not own and name not in table:
+  if name in table:
+    return resolve(table[name])
+  if ":" not in name:
     raise InputError(
       f"{key} = {name!r} is not known; use one of {', '.join(sorted(table))}, or name a class of "
       "your own as module:Class"
     )
-  cls = _own(name, key) if own else resolve(table[name])
-  base = resolve(table.base)
+  cls, base = _own(name, key), resolve(table.base)
   if not (isinstance(cls, type) and issubclass(cls, base)):
     raise InputError(
       f"{key} = {name!r} is no {base.__name__}: derive the class from {table.base.replace(':', '.')}"
@@ -105,7 +106,7 @@ def find(table: Table, name: str, key: str) -> type:
 
 
 def has_parameters(model: str) -> bool:
-  """Whether the system that `model.name` names has parameters; see `find` for errors."""
+  """Returns whether the system that `model.name` names has parameters; see `find` for errors."""
   return find(MODELS, model, "model.name").has_parameters
 
 
@@ -116,7 +117,7 @@ def resolve(reference: str) -> Any:
 
 
 def _own(name: str, key: str) -> Any:
-  """What a user's `module:Class` names; an error inside of the module is raised as it is."""
+  """Imports a user's `module:Class`; an error inside of the module is raised as it is."""
   module, _, attribute = name.partition(":")
   if not all(part.isidentifier() for part in (*module.split("."), attribute)):
     raise InputError(f"{key} = {name!r}: write it as module:Class, such as my_systems.bag:Bag")
@@ -136,19 +137,6 @@ def _own(name: str, key: str) -> Any:
   return getattr(imported, attribute)
 
 
-def check_ranges(cls: Any, section: Any, key: str) -> None:
-  """Compares a config section with the ranges that stand beside the fields of its class.
-
-  Raises:
-    InputError: for the first value out of range; the message names key and range.
-
-  """
-  for field in dataclasses.fields(cls):
-    value = section.get(field.name)
-    if problem := range_problem(field, value):
-      raise InputError(f"{key}.{field.name} = {value!r}: {problem}")
-
-
 def build(table: Table, section: Any, key: str, **extra) -> Any:
   """Builds an object from a config section: `name` chooses the class, the rest are its fields.
 
@@ -156,40 +144,33 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
   are fields that do not come from the config.
 
   Raises:
-    InputError: an unknown name, a key that is no field, a field without a value, or a value out of
-      its range.
+    InputError: an unknown name, a key that is no field, or a field without a value.
 
   """
   cls = find(table, section["name"], f"{key}.name")
-  fields = {f.name: f for f in dataclasses.fields(cls) if f.init and f.name not in ("parent",)}
-  values = {k: v for k, v in dict(section).items() if k != "name" and v is not None}
-  for k in values:
-    if k not in fields:
-      allowed = sorted(set(fields) - set(extra) - {"name"})
-      raise InputError(f"{key}.{k} is not a field of {cls.__name__}; its fields are {allowed}")
-  missing = [
-    f
-    for f, field in fields.items()
-    if f not in values
-    and f not in extra
-    and field.default is dataclasses.MISSING
-    and field.default_factory is dataclasses.MISSING
-  ]
-  if missing:
-    raise InputError(f"{key}: {cls.__name__} wants values for {missing}")
-  check_ranges(cls, values, key)
+  values = {k: v for k, v in section.items() if k != "name" and v is not None}
+  fields = inspect.signature(cls)
+  try:
+    fields.bind(**values, **extra)
+  except TypeError as error:
+    names = sorted(set(fields.parameters) - {*extra, "name", "parent"})
+    raise InputError(f"{key}: {error}; the fields of {cls.__name__} are {names}") from None
   return cls(**values, **extra)
+
+
+def check_ranges(cls: Any, section: Any, key: str) -> None:
+  """Raises InputError for a config section's first value outside the range beside its field."""
+  for field in dataclasses.fields(cls):
+    value = section.get(field.name)
+    if value is not None and typing.get_origin(field.type) is Annotated:
+      for bound in field.type.__metadata__:
+        if isinstance(bound, Range) and (problem := bound.problem(value)):
+          raise InputError(f"{key}.{field.name} = {value!r}: {problem}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-  """Checks the value of a field.
-
-  Attributes:
-    holds: whether a value is in range.
-    advice: what to do where it is not.
-
-  """
+  """Checks the value of a field: whether it `holds`, and the advice where it does not."""
 
   holds: Callable[[Any], bool]
   advice: str
@@ -228,12 +209,3 @@ def Share() -> Range:
 Rate = Annotated[float, Share()]
 Precision = Annotated[Any, OneOf(("default", "high", "highest"))]  # of float32 matrix products
 Dtype = Annotated[str, OneOf(("float32", "bfloat16"))]  # of a computation
-
-
-def range_problem(field: dataclasses.Field, value: Any) -> str:
-  """Says what to do about the value of a field; "" where it is in range or has none."""
-  if value is not None and typing.get_origin(field.type) is Annotated:
-    for bound in field.type.__metadata__:
-      if isinstance(bound, Range) and (message := bound.problem(value)):
-        return message
-  return ""

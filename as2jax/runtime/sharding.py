@@ -18,11 +18,10 @@ POSITIONS_A_CORE = 1024  # see `cores_worth`
 log = logging.getLogger(__name__)
 
 # Sharding rules for models over a transformer. The first pattern that matches a path gives specs in
-# order of preference; the first spec whose axes divide the shape is used, else replication. Specs
-# count from the last dimension, so that they need not mention the leading seed and layer axes.
-# Kernels that read the hidden vectors are split by `tensor` along their outputs, kernels that write
-# them along their inputs: nothing is exchanged between the two. Biases and the parts above the
-# encoder are small and replicated.
+# order of preference; the first whose axes divide the shape is used, else replication. Specs count
+# from the last dimension, behind the seed and layer axes. Kernels that read the hidden vectors are
+# split by `tensor` along their outputs, kernels that write them along their inputs: nothing is
+# exchanged between the two. Biases and the parts above the encoder are small and replicated.
 P = PartitionSpec
 RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
   (r"encoder/embeddings/word$", (P("tensor", "fsdp"), P("fsdp", None), P(None, "fsdp"))),
@@ -42,7 +41,7 @@ def make_mesh(
   """Makes a mesh (`data`, `fsdp`, `tensor`, `rows`) over all devices; the size of `data` follows.
 
   Devices of one process are neighbours, so that `fsdp` and `tensor` stay within a process as far as
-  possible. Over `rows`, the devices share the rows of every shard (`mesh_for_batches`).
+  possible. Over `rows`, the devices share the rows of every shard.
 
   Raises:
     InputError: sizes that do not divide the number of devices, or a refused jaxlib.
@@ -75,14 +74,10 @@ def cores_worth(positions: int) -> int:
 
 
 def mesh_for_batches(config: Any, *, most_cores: int, devices: Sequence | None = None) -> Mesh:
-  """Makes the mesh over all devices for a run's batches.
+  """Makes the mesh over all devices for a run's batches, by its `sharding` and `batch.shards`.
 
-  Where the shards of a batch cannot be spread over the cores of a CPU, they share the rows of every
-  shard. That changes what is computed by rounding alone.
-
-  Args:
-    config: of the run; its `sharding` and `batch.shards` are read.
-    most_cores: how many may share rows; the rest take part in large products.
+  Where the shards of a batch cannot be spread over the cores of a CPU, up to `most_cores` share the
+  rows of every shard. That changes what is computed by rounding alone.
 
   Raises:
     InputError: accelerators, or CPUs of several processes, that the shards do not fit.
@@ -124,57 +119,48 @@ def predict_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
-  """Returns the spec of one parameter of a model over a transformer.
-
-  Uses the first rule of `RULES` that matches, and the first of its specs that divides the shape. A
-  parameter that no rule matches is replicated: every device holds it whole.
-
-  """
-  specs = next((specs for pattern, specs in RULES if re.search(pattern, path)), ())
-  for spec in specs:
-    if len(spec) > len(shape):
+  """Returns the spec of one parameter of a model over a transformer, by `RULES`."""
+  sizes = {**mesh.shape, None: 1}
+  for pattern, specs in RULES:
+    if not re.search(pattern, path):
       continue
-    tail = shape[len(shape) - len(spec) :]
-    if all(axis is None or size % mesh.shape[axis] == 0 for axis, size in zip(spec, tail)):
-      return P(*(None,) * (len(shape) - len(spec)), *spec)
-  if specs and any(mesh.shape[axis] > 1 for axis in ("fsdp", "tensor")):
-    log.info("sharding: %s %s is replicated (no rule divides it)", path, tuple(shape))
+    for spec in specs:
+      before = len(shape) - len(spec)
+      if before >= 0 and not any(n % sizes[axis] for n, axis in zip(shape[before:], spec)):
+        return P(*(None,) * before, *spec)
+    if mesh.shape["fsdp"] * mesh.shape["tensor"] > 1:
+      log.info("sharding: %s %s is replicated (no rule divides it)", path, tuple(shape))
+    break
   return P()
 
 
 def tree_shardings(tree: Any, mesh: Mesh) -> Any:
   """Returns the shardings of a state: optimizer moments are sharded like their parameter.
 
-  A model over a transformer is sharded by `RULES`; any other is small and replicated, so that only
-  `data` is sharded.
+  A model over a transformer is sharded by `RULES`; any other is small and replicated.
   """
-
-  def name(path):
-    return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
-
-  leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-  if not any(TRANSFORMER in name(path) for path, _ in leaves):
-    return jax.tree.map(lambda _: replicated(mesh), tree)
-  return jax.tree_util.tree_map_with_path(
-    lambda path, leaf: NamedSharding(mesh, spec_for(name(path), leaf.shape, mesh)), tree
-  )
+  leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+  names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+  shardings = [replicated(mesh)] * len(leaves)
+  if any(TRANSFORMER in name for name in names):
+    for i, (name, (_, leaf)) in enumerate(zip(names, leaves)):
+      shardings[i] = NamedSharding(mesh, spec_for(name, leaf.shape, mesh))
+  return jax.tree.unflatten(structure, shardings)
 
 
 def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
   """Returns the numbers of the batch's shards that this process holds, ascending."""
   parts = NamedSharding(mesh, P(("data", "fsdp"))).addressable_devices_indices_map((shards,))
-  return tuple(
-    sorted({number for (part,) in parts.values() for number in range(*part.indices(shards))})
-  )
+  mine = set()
+  for (part,) in parts.values():
+    mine.update(range(*part.indices(shards)))
+  return tuple(sorted(mine))
 
 
 def place(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
   """Puts a host batch `[seed, accumulate, shard, …]` on the devices of the mesh.
 
-  Args:
-    shards: number of shards of the whole batch, of which `batch` holds `local_shards`; None where
-      it holds all.
-
+  `batch` holds the `local_shards` of so many `shards`; where that is None, it holds all.
   """
   return _assemble(batch, batch_sharding(mesh), 2, shards)
 
@@ -189,11 +175,11 @@ def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None
     return _over_rows(batch, sharding, axis + 1)
   if sharding.is_fully_addressable:
     return jax.device_put(batch, sharding)
-  mine = local_shards(sharding.mesh, shards) if shards else None
+  if shards is None:
+    return put(batch, sharding)
+  mine = local_shards(sharding.mesh, shards)
 
   def one(leaf):
-    if mine is None:
-      return put(leaf, sharding)
     shape = (*leaf.shape[:axis], shards, *leaf.shape[axis + 1 :])
 
     def part(index):
@@ -209,13 +195,13 @@ def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None
 def _over_rows(batch: Any, sharding: NamedSharding, axis: int) -> Any:
   """Puts the batch on all devices, each with its part of the rows of tokens (along `axis`).
 
-  Rows of padding make their number a multiple of the devices': the last rows, so that dropout is the
-  same with them and without.
+  Rows of padding, which come last (dropout is the same without them), make their number a multiple.
   """
   parts = sharding.mesh.shape["rows"]
 
   def padded(x):
-    missing = [(0, -x.shape[axis] % parts if i == axis else 0) for i in range(x.ndim)]
+    missing = [(0, 0)] * x.ndim
+    missing[axis] = (0, -x.shape[axis] % parts)
     return np.pad(x, missing)
 
   split = NamedSharding(sharding.mesh, P(*sharding.spec, "rows"))

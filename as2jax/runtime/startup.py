@@ -9,24 +9,20 @@ NOTHING = "stopped by SIGINT: there was nothing to save; the same command goes o
 
 
 def listen_for_interrupt() -> None:
-  """Ends a process that begins one of `COMMANDS` at its first SIGINT, with one line and status 130.
+  """Ends a process that begins one of `COMMANDS` at its first SIGINT (one line, status 130).
 
   Called before all other imports: Python's own handler prints a traceback of wherever it is, and
-  its module `signal` takes longer to import than this whole file. Elsewhere it does nothing.
+  its module `signal` takes longer to import than this whole file. Other programs keep their handler.
   """
-  if _program() not in COMMANDS:
+  program = os.path.basename(sys.argv[0]) if sys.argv else ""
+  if program == "-m":
+    program = dict(zip(sys.orig_argv, sys.orig_argv[1:])).get("-m", "")
+  if program not in COMMANDS:
     return
   import _signal
 
   if _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN:
     _signal.signal(_signal.SIGINT, _end)
-
-
-def _program() -> str:
-  """What Python was asked to run: the module after -m, or the file's name."""
-  if sys.argv[:1] == ["-m"]:
-    return dict(zip(sys.orig_argv, sys.orig_argv[1:])).get("-m", "")
-  return os.path.basename(sys.argv[0]) if sys.argv else ""
 
 
 def _end(*_) -> None:

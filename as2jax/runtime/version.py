@@ -8,30 +8,26 @@ import json
 import pathlib
 
 __version__ = "0.1.0"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def source() -> dict[str, str]:
-  """The commit, and the hash of the patch on it, that this package was sent to a machine from.
+  """Returns the commit, and the hash of the patch on it, that a machine was sent; {} elsewhere.
 
-  {} where nobody sent it: a clone, or a wheel. An archive has the file, see launch/tpu_vm.md.
+  An archive has the file, see launch/tpu_vm.md.
   """
-  path = pathlib.Path(__file__).resolve().parents[1] / "source.json"
+  path = ROOT / "source.json"
   return json.loads(path.read_text()) if path.exists() else {}
 
 
 @functools.cache
 def source_digest(modules: tuple[str, ...] = (), folders: tuple[str, ...] = ()) -> str:
-  """SHA-256 of the source of the package, and of the modules of the user's own classes.
-
-  `folders`: of the package these alone; () for all of it.
-  """
-  root = pathlib.Path(__file__).resolve().parents[1]
-  files = {
-    str(path.relative_to(root)): path
-    for path in root.rglob("*.py")
-    # `jobs` are configs, which a run's folder holds.
-    if (top := path.relative_to(root).parts[0]) != "jobs" and (not folders or top in folders)
-  }
+  """Returns the SHA-256 of the package's source, or of some `folders`, and of the user's `modules`."""
+  files = {}
+  for path in ROOT.rglob("*.py"):
+    top = path.relative_to(ROOT).parts[0]
+    if top != "jobs" and (not folders or top in folders):  # jobs: configs, which a run holds
+      files[str(path.relative_to(ROOT))] = path
   for name in modules:
     files[name] = pathlib.Path(inspect.getfile(importlib.import_module(name)))
   digest = hashlib.sha256()

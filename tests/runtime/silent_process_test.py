@@ -29,19 +29,19 @@ def watch(monkeypatch):
   """A watch of process 0 of three, without threads and service."""
   monkeypatch.setattr(processes._Run, "count", 3)
   watchdog = object.__new__(processes._Watchdog)
-  watchdog._asked, watchdog._named = 100.0, set()
-  watchdog._heard = {0: ("9 host-0", 100.0), 1: ("9 host-1", 100.0), 2: ("9 host-2", 100.0)}
+  watchdog._answered, watchdog._named = 100.0, set()
+  watchdog._heard = {i: (9, f"host-{i}", 100.0) for i in range(3)}
   return watchdog
 
 
 def test_each_is_named_once_and_again_when_it_answers(watch):
   assert watch.silent(100.0 + processes.SILENCE) == []
-  watch._asked, watch._heard[1] = 121.0, ("10 host-1", 121.0)
+  watch._answered, watch._heard[1] = 121.0, (10, "host-1", 121.0)
   (line,) = watch.silent(121.0)
   assert line.startswith("process 2 on host-2 has not answered for 20 s")
-  watch._asked = 125.0
+  watch._answered = 125.0
   assert watch.silent(125.0) == []
-  watch._heard[2] = ("10 host-2", 125.0)
+  watch._heard[2] = (10, "host-2", 125.0)
   assert watch.silent(126.0) == ["process 2 on host-2 answers again"]
 
 
@@ -52,8 +52,8 @@ def test_without_the_service_its_process_is_named(watch, monkeypatch):
 
 
 def test_who_has_ended_is_not_missed(watch):
-  watch._asked = 200.0
-  watch._heard[1] = watch._heard[2] = (processes.ENDED, 100.0)
+  watch._answered = 200.0
+  watch._heard[1] = watch._heard[2] = (processes.ENDED, "", 100.0)
   assert watch.silent(200.0) == []
 
 

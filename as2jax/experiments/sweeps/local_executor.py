@@ -13,6 +13,7 @@ from typing import NamedTuple
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.devices import huge_pages_environment
 from as2jax.runtime.files import write_whole
+from as2jax.runtime.preemption import stop_listening
 
 POLL = 0.2  # seconds
 TAIL = 4000  # bytes of a log in which its last line is looked for
@@ -61,6 +62,7 @@ def execute(
   failed: dict[str, str] = {}
   running: list[Running] = []
   before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+  stop_listening()  # SIGINT is KeyboardInterrupt from here on
   try:
     while waiting or running:
       while waiting and len(running) < parallel:
