@@ -30,14 +30,11 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
     "--config", help="a file or a job's name with its words: wikiqa_triplet:sample"
   )
   parser.add_argument("--workdir", default="", help="folder of the run: checkpoints, logs, results")
-  parser.add_argument(
-    "--profile", type=int, default=0, help="trace so many steps of training into WORKDIR/profile"
-  )
+  parser.add_argument("--profile", type=int, default=0, help="trace so many steps of training")
   parser.add_argument(
     "--coordinator",
     default="",
-    help="several processes: HOST:PORT of process 0; `auto`: as Slurm, Open MPI or Kubernetes say; "
-    "TPU VMs need nothing",
+    help="several processes: HOST:PORT of process 0, or auto (Slurm, Open MPI, Kubernetes)",
   )
   parser.add_argument("--processes", type=int, default=0, help="how many; 1: this host alone")
   parser.add_argument("--process_id", type=int, default=-1, help="which one this is, from 0")
@@ -60,13 +57,11 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
       if "=" not in setting and others:
         setting += "=" + others.pop(0)
       settings.append(setting)
-    elif given.startswith("-"):
-      raise InputError(
-        f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE and, for "
-        "several processes, --coordinator, --processes, --process_id"
-      )
     else:
-      raise InputError(f"unexpected argument {given!r}: every option is --name=value")
+      raise InputError(
+        f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE, --profile "
+        "and, for several processes, --coordinator, --processes, --process_id"
+      )
   return overrides.apply(config, overrides.parse(config, settings, VALUE), VALUE), options
 
 

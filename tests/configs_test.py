@@ -185,11 +185,9 @@ def test_a_config_refuses_what_it_does_not_know():
       section.zebra = 1
   with pytest.raises(TypeError):
     config.loss.margin = "many"
-  with pytest.raises(
-    InputError, match="unexpected keyword argument 'zebra'; the fields of TripletLoss are .*margin"
-  ):
+  with pytest.raises(InputError, match="loss.zebra is not a field of TripletLoss.*margin"):
     registry.build(registry.LOSSES, {"name": "triplet", "zebra": 1}, "loss")
-  with pytest.raises(InputError, match="missing a required argument: 'margin'"):
+  with pytest.raises(InputError, match=r"TripletLoss wants values for \['margin'"):
     registry.build(registry.LOSSES, {"name": "triplet"}, "loss")
 
 

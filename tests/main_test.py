@@ -83,11 +83,8 @@ def test_overrides(override, key, value):
   "argv, parts",
   [
     ([], ["--config is missing", ":sample"]),
-    (["--workdir=x"], ["--config is missing"]),
-    (["--config="], ["--config is missing"]),
-    (["--config=configs/wikiqa_tripel.py"], ["no file", "did you mean configs/wikiqa_triplet.py?"]),
-    (["--config=configs/zebra.py"], ["no file configs/zebra.py", "wikiqa_siamese.py"]),
-    (["--config=nowhere/x.py"], ["no file nowhere/x.py", "not even the folder nowhere"]),
+    (["--config=configs/wikiqa_tripel.py"], ["no file", "did you mean wikiqa_triplet?"]),
+    (["--config=configs/zebra.py"], ["no file configs/zebra.py", "the jobs are asnq_tanda, "]),
     (["--config=pyproject.toml"], ["pyproject.toml is no Python file"]),
     ([f"--config={TRIPLET}:sampel"], ["'sampel' is not known", "did you mean 'sample'?"]),
     ([f"--config={TRIPLET}:zebra"], ["'zebra' is not known", "use sample, minilm, "]),
@@ -104,12 +101,10 @@ def test_overrides(override, key, value):
     ([f"--config={TRIPLET}", "--config.batch.packed=maybe"], ["batch.packed=maybe", "bool"]),
     ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["it is a section", "rate"]),
     ([f"--config={TRIPLET}", "--worksdir=x"], ["'--worksdir=x'", "--workdir"]),
-    ([f"--config={TRIPLET}", "epochs=1"], ["unexpected argument 'epochs=1'"]),
+    ([f"--config={TRIPLET}", "epochs=1"], ["no option 'epochs=1'"]),
     (["--config=configs/rerun.py"], ["--config=rerun:runs/x/config.json"]),
-    (["--config=configs/rerun.py:nowhere.json"], ["no file nowhere.json", "--workdir"]),
     (["--config=rerun:nowhere.json"], ["no file nowhere.json", "--workdir"]),
     (["--config=wikiqa_tripet:sample"], ["no file wikiqa_tripet", "did you mean wikiqa_triplet?"]),
-    (["--config=zebra"], ["the jobs are asnq_tanda, "]),
   ],
 )
 def test_a_wrong_command_line_is_one_line(argv, parts):
@@ -176,8 +171,8 @@ def test_a_config_json_that_was_changed_by_hand(tmp_path, content, parts):
   [
     ("def get_config():\n  return 1 / 0\n", [":2: ZeroDivisionError"]),
     ("def get_config(:\n", [":1: SyntaxError"]),
-    ("x = 1\n", ["no get_config"]),
-    ("def get_config():\n  return {}\n", ["a dict, not a ConfigDict"]),
+    ("x = 1\n", ["no attribute 'get_config'"]),
+    ("def get_config():\n  return {}\n", ["a dict, no ConfigDict"]),
   ],
 )
 def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
@@ -212,7 +207,7 @@ OUT_OF_RANGE = {
   "batch.sampler=ordered": "paper, grouped, shared",
   "optimizer.rate=nan": "finite",
   "optimizer.lr_multipliers=(('(', 0.0),)": "regular expression",
-  "optimizer.lr_multipliers=('head', 0.0)": "is no (regular expression, factor) pair",
+  "optimizer.lr_multipliers=('head', 0.0)": "(regular expression, factor) pairs",
   "optimizer.clip_norm=-1": "0 or more",
   "optimizer.name=adamw": "adam, adadelta, sgd",
   "loss.reduction=max": "sum, mean",

@@ -26,19 +26,9 @@ app = typer.Typer(
   pretty_exceptions_enable=False,
   context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-VERBS = (
-  train.train,
-  use.rank,
-  use.index,
-  use.search,
-  evaluate.evaluate,
-  use.compare,
-  evaluate.report,
-  use.explain,
-  use.export,
-  use.serve,
-)
-for verb in VERBS:
+for verb in (train.train, use.rank, use.index, use.search, evaluate.evaluate, use.compare):
+  app.command(epilog=verb.epilog)(verb)
+for verb in (evaluate.report, use.explain, use.export, use.serve):
   app.command(epilog=verb.epilog)(verb)
 app.command("list", epilog=train.list_names.epilog)(train.list_names)
 app.add_typer(data.app, name="data")
@@ -73,12 +63,6 @@ def _run(arguments: list[str]) -> int | None:
       print(context.get_help(), file=sys.stderr)
       return 2
     place = context.command_path if context else "as2jax"
-    name = getattr(error, "option_name", None) or ""
-    if name.startswith("--config."):  # a flag of `python -m as2jax.main`
-      key = name.removeprefix("--config.").partition("=")[0]
-      raise InputError(
-        f"{place} takes values of the config as --set {key}=VALUE, where it takes any: see {place} --help"
-      ) from None
     raise InputError(f"{error.format_message()} See {place} --help") from None
   if status == preemption.INTERRUPTED:  # which is what the library makes of KeyboardInterrupt
     raise KeyboardInterrupt

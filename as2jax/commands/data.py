@@ -1,8 +1,9 @@
 """`as2jax data`: the data sets that there are, and files of one's own."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from as2jax.commands import output
 from as2jax.commands.output import examples
@@ -10,8 +11,8 @@ from as2jax.commands.train import Columns, Drop
 from as2jax.runtime.errors import InputError
 
 app = typer.Typer(help="Data sets: what there is, counts, other forms.", no_args_is_help=True)
-Root = Annotated[str, typer.Option(metavar="FOLDER", help="of the data (default: $AS2JAX_DATA)")]
-Cache = Annotated[str, typer.Option(metavar="FOLDER", help="of prepared copies ($AS2JAX_CACHE)")]
+Root = Annotated[str, Option(metavar="FOLDER", help="of the data (default: $AS2JAX_DATA)")]
+Cache = Annotated[str, Option(metavar="FOLDER", help="of prepared copies ($AS2JAX_CACHE)")]
 
 
 @app.command("list", epilog=examples("as2jax data list"))
@@ -22,18 +23,17 @@ def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") ->
   from as2jax.runtime.files import cache_folder, data_folder
 
   folder, downloads = data_folder(root), cache_folder(cache) / "downloads"
-  rows = []
+  rows, told = [], []
   for name, spec in SPECS.items():
     places = spec, folder, downloads / name
-    rows.append({"name": name, "splits": splits_here(*places), "lacks": lacking(*places)})
-
-  def told(row: dict[str, Any]) -> str:
-    if not row["lacks"]:
-      return "here"
-    here = f"here: {', '.join(row['splits'])}; " if row["splits"] else ""
-    return f"{here}not here: {', '.join(row['lacks'])}"
-
-  output.emit(form, rows, lambda: output.columns((row["name"], told(row)) for row in rows))
+    row = {"name": name, "splits": splits_here(*places), "lacks": lacking(*places)}
+    rows.append(row)
+    here = "here"
+    if row["lacks"]:
+      here = f"here: {', '.join(row['splits'])}; " if row["splits"] else ""
+      here += f"not here: {', '.join(row['lacks'])}"
+    told.append((name, here))
+  output.emit(form, rows, lambda: output.columns(told))
 
 
 @app.command(
@@ -44,37 +44,32 @@ def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") ->
 )
 def check(
   names: Annotated[
-    list[str],
-    typer.Argument(metavar="NAME|FILE...", help="a data set's, or all; or your own files"),
+    list[str], Argument(metavar="NAME|FILE...", help="a data set's, or all; or your own files")
   ],
   columns: Columns = "",
   drop: Drop = False,
   root: Root = "",
   cache: Cache = "",
-  download: Annotated[bool, typer.Option(help="whether a public archive may be fetched")] = True,
+  download: Annotated[bool, Option(help="whether a public archive may be fetched")] = True,
   form: output.Form = "auto",
 ) -> None:
   """Prints a data set's card. Counts, balance, lengths, duplicates, overlap of splits.
 
   Status 1 where counts differ from the published ones, or rows of your own files have no text.
   """
+  import os
+
   from as2jax.data import card
   from as2jax.data.dataset import SPECS
 
   as_json = output.as_json(form)
   known = [name for name in names if name in SPECS or name == "all"]
-  if not known and any(map(_is_file, names)):
+  if not known and any(os.path.exists(name) or "." in name or "/" in name for name in names):
     raise typer.Exit(card.check_files(names, columns, drop=drop, as_json=as_json))
   if columns or drop:
     raise InputError("--columns and --drop are for your own files")
   options = {"root": root, "cache": cache, "download": download, "check": False}
   raise typer.Exit(max(card.check(name, options, as_json=as_json) for name in names))
-
-
-def _is_file(name: str) -> bool:
-  import os
-
-  return os.path.exists(name) or bool(os.path.splitext(name)[1]) or os.sep in name
 
 
 @app.command(
@@ -85,11 +80,9 @@ def _is_file(name: str) -> bool:
 )
 def convert(
   source: Annotated[
-    str, typer.Argument(metavar="FILE|NAME:SPLIT", help=".csv, .tsv, .jsonl or .parquet")
+    str, Argument(metavar="FILE|NAME:SPLIT", help=".csv, .tsv, .jsonl or .parquet")
   ],
-  target: Annotated[
-    str, typer.Argument(metavar="TARGET", help="one of these forms, by its suffix")
-  ],
+  target: Annotated[str, Argument(metavar="TARGET", help="one of these forms, by its suffix")],
   columns: Columns = "",
   drop: Drop = False,
 ) -> None:
@@ -103,10 +96,10 @@ def convert(
   "near-duplicates", epilog=examples("as2jax data near-duplicates runs/bm25 runs/x --threshold=0.9")
 )
 def near_duplicates(
-  runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
-  split: Annotated[str, typer.Option(help="whose texts are looked for in train")] = "test",
-  encoder: Annotated[str, typer.Option(help="whose vectors are compared; MiniLM without")] = "",
-  threshold: Annotated[float, typer.Option(help="of the cosine, above 0, up to 1")] = 0.95,
+  runs: Annotated[list[str], Argument(metavar="RUN...")],
+  split: Annotated[str, Option(help="whose texts are looked for in train")] = "test",
+  encoder: Annotated[str, Option(help="whose vectors are compared; MiniLM without")] = "",
+  threshold: Annotated[float, Option(help="of the cosine, above 0, up to 1")] = 0.95,
 ) -> None:
   """Counts test texts that the training data hold, too. And runs' metrics without them."""
   import json
@@ -122,10 +115,10 @@ def near_duplicates(
 
 @app.command(epilog=examples("as2jax data squad train-v1.1.json train.tsv --split=train"))
 def squad(
-  file: Annotated[str, typer.Argument(metavar="FILE", help="of SQuAD 1.1")],
-  target: Annotated[str, typer.Argument(metavar="TARGET", help="in ASNQ's form, with a header")],
-  split: Annotated[str, typer.Option(help="train, dev or test (all articles)")] = "test",
-  paragraphs: Annotated[int, typer.Option(help="that give a question's candidates")] = 3,
+  file: Annotated[str, Argument(metavar="FILE", help="of SQuAD 1.1")],
+  target: Annotated[str, Argument(metavar="TARGET", help="in ASNQ's form, with a header")],
+  split: Annotated[str, Option(help="train, dev or test (all articles)")] = "test",
+  paragraphs: Annotated[int, Option(help="that give a question's candidates")] = 3,
 ) -> None:
   """Writes SQuAD in ASNQ's form. A question's candidates are the sentences of nearby paragraphs."""
   from as2jax.data import tables

@@ -1,7 +1,7 @@
 """The documents that `as2jax index` reads."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from etils import epath
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 def read(
   file: str, columns: str = "", *, drop: bool = False
 ) -> tuple[Sequence[str] | None, Sequence[str]]:
-  """Ids (None where the file has none) and texts: a table, or a text a line.
+  """Read ids (None where the file has none) and texts: a table, or a text a line.
 
   Args:
-    file: a file with a suffix of `table.SUFFIXES`; any other holds a text a line.
+    file: a file with a suffix of `tables.SUFFIXES`; any other holds a text a line.
     columns: `text=COLUMN,id=COLUMN`, where a table has other names than `columns.DOCUMENT_NAMES`.
     drop: whether rows without text, and repeated texts, are left out.
 
@@ -29,82 +29,69 @@ def read(
 
   """
   path = epath.Path(file)
-  named_columns = column_names.parse(columns, DOCUMENT_NAMES)
-  if epath.Path(path.name.lower().removesuffix(".gz")).suffix not in SUFFIXES:
-    if columns:
-      raise InputError(
-        f"--columns={columns}: {file} is read as a text a line; a file with columns ends in "
-        f"{', '.join(SUFFIXES)}"
-      )
-    lines = [("", line.strip()) for _, line in Lines(path) if line.strip()]
-    return None, [text for _, text in _distinct(file, lines, len(lines), drop)]
-  table = open_table(path, named_columns, DOCUMENT_NAMES)
-  rows: list[tuple[str, str]] = []
-  seen: dict[str, tuple[int, str]] = {}  # the first row of each id
-  empty: list[int] = []
-  for number, record in table.rows:
-    fields = (
-      column_names.resolve(tuple(record), named_columns, table, number, DOCUMENT_NAMES)
-      if record
-      else {}
+  named = column_names.parse(columns, DOCUMENT_NAMES)
+  if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES:
+    table = open_table(path, named, DOCUMENT_NAMES)
+    rows, empty = _rows(table, named, drop)
+  elif columns:
+    raise InputError(
+      f"--columns={columns}: {file} is read as a text a line; a file with columns ends in "
+      f"{', '.join(SUFFIXES)}"
     )
-    text = _text(record, fields, table, number) if record else ""
-    if not text.strip():
-      empty.append(number)
-      continue
-    row_id = "" if (value := record.get(fields.get("id", "id"))) is None else value
-    if problem := text_problem("candidate_id", row_id):
-      raise table.error(problem, number)
-    row_id = str(row_id)
-    first, earlier = seen.setdefault(row_id, (number, text))
-    if row_id and first != number and not (drop and text == earlier):
-      raise table.error(
-        f"{table.place(first)} has the id {row_id!r}, too; give each its own", number
-      )
-    rows.append((row_id, text))
+  else:
+    rows, empty = [("", line.strip()) for _, line in Lines(path) if line.strip()], []
   count = len(rows) + len(empty)
   if empty:
     without = f"{len(empty)} of {count} documents have no text"
     if not drop:
       raise table.error(f"{without}; mend the file, or leave them out: --drop", empty[0])
     log.warning("%s: %s, and are left out", file, without)
-  rows = _distinct(file, rows, count, drop)
-  ids = [row_id for row_id, _ in rows]
+  if not rows:
+    raise InputError(f"{file} holds no document: give one a line")
+  first: dict[str, str] = {}  # the id of each text
+  for row_id, text in rows:
+    first.setdefault(text, row_id)
+  if repeated := len(rows) - len(first):
+    how = ", which are left out" if drop else "; --drop leaves them out"
+    log.warning("%s: %d of %d documents repeat an earlier text%s", file, repeated, count, how)
+  texts, ids = [text for _, text in rows], [row_id for row_id, _ in rows]
+  if drop:
+    texts, ids = list(first), list(first.values())
   if any(ids) and not all(ids):
     raise InputError(
       f"{file}: some documents have an id and some have none: give it to all or none"
     )
-  return (ids if all(ids) else None), [text for _, text in rows]
+  return (ids if all(ids) else None), texts
 
 
-def _distinct(
-  file: str, rows: list[tuple[str, str]], count: int, drop: bool
-) -> list[tuple[str, str]]:
-  """The (id, text) of a file of `count` documents, each text once where `drop`; says what repeats."""
-  if not rows:
-    raise InputError(f"{file} holds no document: give one a line")
-  distinct: dict[str, tuple[str, str]] = {}
-  for row_id, text in rows:
-    distinct.setdefault(text, (row_id, text))
-  if len(distinct) < len(rows):
-    log.warning(
-      "%s: %d of %d documents repeat an earlier text%s",
-      file,
-      len(rows) - len(distinct),
-      count,
-      ", which are left out" if drop else "; --drop leaves them out",
-    )
-  return list(distinct.values()) if drop else rows
-
-
-def _text(record: Mapping, fields: Mapping[str, str], table: Table, number: int) -> str:
-  if "text" not in fields:
-    raise table.error(
-      f"no text; give it in a column text, candidate or answer, or name the column: --columns "
-      f"text=COLUMN ({column_names.listed(tuple(record))})",
-      number,
-    )
-  text = record[fields["text"]]
-  if problem := text_problem("text", text):
-    raise table.error(problem, number)
-  return text or ""
+def _rows(
+  table: Table, named: dict[str, str], drop: bool
+) -> tuple[list[tuple[str, str]], list[int]]:
+  """Return (id, text) of the rows of a table, and the numbers of those without text."""
+  rows: list[tuple[str, str]] = []
+  seen: dict[str, tuple[int, str]] = {}  # the first row of each id
+  empty: list[int] = []
+  for number, record in table.rows:
+    names = tuple(record or ())
+    fields = column_names.resolve(names, named, table, number, DOCUMENT_NAMES) if record else {}
+    if record and "text" not in fields:
+      raise table.error(
+        f"no text; give it in a column text, candidate or answer, or name the column: --columns "
+        f"text=COLUMN ({column_names.listed(names)})",
+        number,
+      )
+    text = record[fields["text"]] if record else ""
+    row_id = record.get(fields.get("id", "id")) if record else ""
+    row_id = "" if row_id is None else row_id
+    if problem := text_problem("text", text) or text_problem("candidate_id", row_id):
+      raise table.error(problem, number)
+    if not (text or "").strip():
+      empty.append(number)
+      continue
+    first, earlier = seen.setdefault(str(row_id), (number, text))
+    if row_id and first != number and not (drop and text == earlier):
+      raise table.error(
+        f"{table.place(first)} has the id {str(row_id)!r}, too; give each its own", number
+      )
+    rows.append((str(row_id), text))
+  return rows, empty

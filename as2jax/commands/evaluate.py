@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import shown
 from as2jax.commands.train import Columns, Drop, Set, finish
-from as2jax.commands.use import Deterministic, Filter, check_filter, opened
+from as2jax.commands.use import Deterministic, Filter, check_filter
 from as2jax.runtime.errors import InputError
 
 # Keys of training alone, which say nothing of how a finished run is evaluated.
@@ -23,103 +23,75 @@ TRAINING = ("epochs", "patience", "optimizer.", "loss.", "checkpoint.", "warm_st
 def evaluate(
   system: Annotated[
     str,
-    typer.Argument(
+    Argument(
       metavar="SYSTEM",
       help="a finished run's folder, a published model (a folder, package:NAME/FOLDER, a hub name) or "
       "a TREC run file",
     ),
   ],
   data: Annotated[
-    str,
-    typer.Option(metavar="NAME:SPLIT|FILE", help="other data: semeval2016:test, or your own file"),
+    str, Option(metavar="NAME:SPLIT|FILE", help="other data: semeval2016:test, or your own file")
   ] = "",
   splits: Annotated[
-    str, typer.Option(metavar="NAMES", help="such as dev,test; the run's where not given")
+    str, Option(metavar="NAMES", help="such as dev,test; the run's where not given")
   ] = "",
   columns: Columns = "",
   drop: Drop = False,
   rules: Annotated[
     str,
-    typer.Option(
-      metavar="NAMES", help="of no run: text rules, such as ptb for trecqa, joined by commas"
-    ),
+    Option(metavar="NAMES", help="of no run: text rules, such as ptb for trecqa, joined by commas"),
   ] = "",
   target: Annotated[
     str,
-    typer.Option(
+    Option(
       "-o", "--output", metavar="FILE", help="of no run: the scores of each question, for compare"
     ),
   ] = "",
-  settings: Set = [],  # noqa: B006 (typer reads the default)
+  settings: Set = [],
   form: output.Form = "auto",
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
   process.begin_run()
   import os
 
+  from as2jax.data import dataset as datasets
   from as2jax.inference import open as opening
+  from as2jax.runtime.files import read_json
 
-  _check_data(data, splits, columns, drop)
+  if not data and (columns or drop):
+    raise InputError("--columns and --drop are for a file of your own: name it, --data=FILE")
+  if datasets.is_named(data):
+    datasets.refuse(data, columns, drop)
   if opening.is_run(system):
-    if rules or target:
+    if rules or target or (data and splits):
       raise InputError(
-        f"{'--rules' if rules else '--output'} is for what is no run: {system} has its own text rules, "
-        "and keeps the scores of each question in its folder"
+        "--rules and --output are for what is no run, and --splits for the run's own data: name the "
+        "split of other data with it, --data=wikiqa:test"
       )
     _again(system, data, splits, columns, drop, settings, form)
     return
   if settings or splits:
-    raise InputError(
-      f"{'--set' if settings else '--splits'} is for runs: {system} is none (name the split with the "
-      "data, --data=wikiqa:test)"
-    )
+    raise InputError(f"--set and --splits are for runs: {system} is none")
   if not data:
-    _refuse_without_data(system)
+    config = os.path.join(system, "config.json")
+    if os.path.exists(config):  # perhaps a run's, and damaged
+      read_json(config)
+    raise InputError(
+      f"{system} holds no run, which would have data of its own: train first, or name labelled "
+      "questions, --data=wikiqa:test or --data=FILE"
+    )
   if rules and os.path.isfile(system):
     raise InputError(f"--rules={rules}: {system} has scores already, for which no text is read")
   _on_questions(system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form)
 
 
-def _check_data(data: str, splits: str, columns: str, drop: bool) -> None:
-  """Raises InputError where the options of data do not go together."""
-  from as2jax.data import dataset as datasets
-
-  if data and splits:
-    raise InputError(
-      f"--splits={splits} is of the run's own data: name the split of other data with it, "
-      f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
-    )
-  if not data and (columns or drop):
-    raise InputError(
-      f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
-      "on in place of its own data: name it, --data=FILE"
-    )
-  if datasets.is_named(data):
-    datasets.refuse(data, columns, drop)
-
-
-def _refuse_without_data(system: str) -> None:
-  """Says that what is no run needs data, or what is wrong with a run's damaged config."""
-  import os
-
-  from as2jax.runtime.files import read_json
-
-  config = os.path.join(system, "config.json")
-  if os.path.exists(config):
-    read_json(config)
-  raise InputError(
-    f"{system} holds no run, which would have data of its own: train first, or name labelled "
-    "questions, --data=wikiqa:test or --data=FILE"
-  )
-
-
 def _again(
   run: str, data: str, splits: str, columns: str, drop: bool, settings: list[str], form: str
 ) -> None:
-  """A finished run, on its own data or on others."""
-  from as2jax.config import overrides
+  """Evaluate a finished run, on its own data or on others."""
+  from as2jax.config import jobs, overrides
 
-  config = opened(run)
+  config = jobs.of_run(f"{run}/config.json")
   options = [f"evaluation.splits={splits}"] * bool(splits)
   if data:  # a mapping of the training file's columns is not this file's
     options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
@@ -179,18 +151,8 @@ def _on_questions(
   for name, entry in found.metrics.items():
     rows[name] = {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
   content = {"task": "rerank", "metrics": rows, "seeds": [], "deterministic": True}
-  text = lambda: "\n".join([results.table(content), *(f"note: {note}" for note in found.notes)])
-  finish(content, text, form)
-
-
-Systems = Annotated[
-  list[str],
-  typer.Argument(
-    metavar="SYSTEM...",
-    help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
-    "system's seeds joined by commas); others are compared with the first",
-  ),
-]
+  notes = [f"note: {note}" for note in found.notes]
+  finish(content, lambda: "\n".join([results.table(content), *notes]), form)
 
 
 @shown(
@@ -199,23 +161,25 @@ Systems = Annotated[
   "as2jax report runs/x reranked.trec -o report.html",
 )
 def report(
-  systems: Systems,
+  systems: Annotated[
+    list[str],
+    Argument(metavar="SYSTEM...", help="as of as2jax compare; others are compared with the first"),
+  ],
   target: Annotated[
-    str,
-    typer.Option("-o", "--output", metavar="FILE", help="the page; in the first folder without"),
+    str, Option("-o", "--output", metavar="FILE", help="the page; in the first folder without")
   ] = "",
-  split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
-  metrics: Annotated[str, typer.Option(help="joined by commas; the first leads the page")] = "",
+  split: Annotated[str, Option(help="of runs' folders")] = "test",
+  metrics: Annotated[str, Option(help="joined by commas; the first leads the page")] = "",
   question_filter: Filter = None,
-  deterministic: Deterministic = [],  # noqa: B006
+  deterministic: Deterministic = [],
   explain: Annotated[
-    int, typer.Option(min=0, help="explain so many questions that differ most; opens the weights")
+    int, Option(min=0, help="explain so many questions that differ most; opens the weights")
   ] = 3,
   question_ids: Annotated[
-    list[str], typer.Option("--question", metavar="ID", help="explain this question, too")
-  ] = [],  # noqa: B006
+    list[str], Option("--question", metavar="ID", help="explain this question, too")
+  ] = [],
 ) -> None:
-  """Write a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
+  """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os
 
   check_filter(question_filter)

@@ -1,20 +1,119 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
+from typer.core import TyperGroup
 
-from as2jax.commands import sweep
 from as2jax.commands.output import examples
-from as2jax.commands.sweep import ManySeeds, Parallel
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
+
+Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects what is finished")]
+ManySeeds = Annotated[
+  str, Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4; else the config's")
+]
+NewFolder = Annotated[str, Option("-o", "--output", metavar="FOLDER", help="a new folder")]
+Runs = Annotated[str, Option("-o", "--output", metavar="FOLDER", help="of runs and tables")]
+Swept = Annotated[str, Argument(metavar="DIR", help="a sweep's folder (its --output)")]
+Split = Annotated[
+  Literal["", "dev", "test", "heldout"],
+  Option("--table", help="split of the table (default: that which chooses)"),
+]
+
+
+class WithDefault(TyperGroup):
+  """A group whose command `run` is meant where none is named."""
+
+  def parse_args(self, ctx, args):
+    """Put in the command that is meant."""
+    return super().parse_args(ctx, self.meant(args))
+
+  def meant(self, args: list[str]) -> list[str]:
+    """Return the words with the name of the command before them."""
+    if not args or args[0] in (*self.commands, "--help", "-h"):
+      return args
+    return ["run", *args]
+
 
 app = typer.Typer(
   help="Sweeps, papers' tables, compilation for TPUs, benchmarks.", no_args_is_help=True
 )
-app.add_typer(sweep.app, name="sweep")
-PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+sweep = typer.Typer(
+  cls=WithDefault,
+  help="Runs a grid or a sweep file; without a command: run.",
+  no_args_is_help=True,
+  epilog=examples(
+    "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
+    "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
+    "as2jax lab sweep collect runs/grid                 on Cloud TPUs: launch/sky.yaml",
+  ),
+)
+app.add_typer(sweep, name="sweep")
+
+
+@sweep.command("run")
+def run_sweep(
+  target: Runs,
+  file: Annotated[str, Argument(metavar="[FILE]", help="a sweep file")] = "",
+  base: Annotated[str, Option(metavar="JOB", help="the job")] = "",
+  axes: Annotated[
+    list[str], Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
+  ] = [],
+  settings: Set = [],
+  seeds: ManySeeds = "",
+  parallel: Parallel = 1,
+  split: Split = "",
+  prepare: Annotated[
+    int | None,
+    Option(min=0, metavar="K", help="runs nothing: writes run K's config, prints its folder"),
+  ] = None,
+) -> None:
+  """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
+  import pathlib
+
+  from as2jax.config import jobs as job_files
+  from as2jax.config import overrides
+  from as2jax.experiments.sweeps import local_executor
+  from as2jax.experiments.sweeps import points as sweep_points
+
+  if bool(file) == bool(axes) or (axes and not base):
+    raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
+  if "://" in target:
+    raise InputError(f"--output={target}: runs on this machine want a local folder")
+  named, points = sweep_points.load(file) if file else (base, sweep_points.grid(base, axes))
+  base = base or named
+  folder = pathlib.Path(target).absolute()
+  jobs = sweep_points.plan(
+    base,
+    points,
+    seeds=overrides.seeds_of(seeds) if seeds else (),
+    settings=overrides.parse(job_files.load(base), settings),
+  )
+  if prepare is not None:
+    if prepare >= len(jobs):
+      raise InputError(f"--prepare={prepare}: the sweep has {len(jobs)} runs, from 0 on")
+    local_executor.write_config(folder / jobs[prepare].id, jobs[prepare])
+    print(folder / jobs[prepare].id)
+    return
+  sweep_points.write_manifest(folder, jobs)
+  failed = local_executor.execute(jobs, folder, parallel=parallel) if parallel else {}
+  from as2jax.experiments.sweeps import table  # with numpy and all that reads results
+
+  print(table.collect(folder, jobs, split))
+  raise typer.Exit(int(bool(failed)))
+
+
+@sweep.command()
+def collect(place: Swept, split: Split = "") -> None:
+  """Makes the table of a sweep's finished runs. Names those that have begun and have no results."""
+  import pathlib
+
+  from as2jax.experiments.sweeps import points, table
+
+  folder = pathlib.Path(place)
+  print(table.collect(folder, points.read_manifest(folder), split))
 
 
 @app.command(
@@ -25,23 +124,18 @@ PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_optio
   )
 )
 def paper(
-  tables: Annotated[list[str], typer.Argument(metavar="[TABLE]...", help="see without one")] = [],  # noqa: B006
-  target: Annotated[
-    str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and tables")
-  ] = "runs/papers",
-  only_list: Annotated[bool, typer.Option("--list", help="what would be run, what not")] = False,
+  tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="see without one")] = [],
+  target: Runs = "runs/papers",
+  only_list: Annotated[bool, Option("--list", help="what would be run, what not")] = False,
   parallel: Parallel = 1,
   seeds: ManySeeds = "",
-  words: Annotated[
-    str, typer.Option(help="further words of the jobs, such as minilm, which the table then says")
-  ] = "",
-  settings: Set = [],  # noqa: B006
+  words: Annotated[str, Option(help="further words of the jobs, which the table then says")] = "",
+  settings: Set = [],
   runs: Annotated[
-    list[str],
-    typer.Option(metavar="FOLDER", help="finished runs, taken for rows that have their config"),
-  ] = [],  # noqa: B006
+    list[str], Option(metavar="FOLDER", help="finished runs, for rows that have their config")
+  ] = [],
   train: Annotated[
-    bool, typer.Option(help="trains the other rows; if not, only what takes no step is run")
+    bool, Option(help="trains the other rows; if not, only what takes no step is run")
   ] = True,
 ) -> None:
   """Fills a paper's table. Our figures stand beside the published ones."""
@@ -63,21 +157,13 @@ def paper(
     points.settings_of(settings),
     overrides.seeds_of(seeds) if seeds else (),
   )
-  output = pathlib.Path(target).absolute()
-  raise typer.Exit(
-    max(
-      paper_tables.make(
-        name,
-        output,
-        choice,
-        parallel=parallel,
-        only_list=only_list,
-        runs=tuple(map(pathlib.Path, runs)),
-        train=train,
-      )
-      for name in tables
-    )
-  )
+  failed = 0
+  for name in tables:
+    how = {"parallel": parallel, "only_list": only_list, "train": train}
+    folders = tuple(map(pathlib.Path, runs))
+    ended = paper_tables.make(name, pathlib.Path(target).absolute(), choice, runs=folders, **how)
+    failed = max(failed, ended)
+  raise typer.Exit(failed)
 
 
 @app.command(
@@ -87,12 +173,10 @@ def paper(
   )
 )
 def controlled(
-  tasks: Annotated[list[str], typer.Argument(metavar="[TASK]...", help="see without one")] = [],  # noqa: B006
-  target: Annotated[
-    str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and encoders")
-  ] = "runs/controlled",
+  tasks: Annotated[list[str], Argument(metavar="[TASK]...", help="see without one")] = [],
+  target: Runs = "runs/controlled",
   seeds: ManySeeds = "3",
-  settings: Set = [],  # noqa: B006
+  settings: Set = [],
 ) -> None:
   """Trains systems and their ablations on generated data. Only the mechanism can answer there."""
   import pathlib
@@ -119,9 +203,9 @@ def controlled(
   ),
 )
 def compile_for(
-  job: Annotated[str, typer.Argument()],
-  topology: Annotated[str, typer.Option(help="chip and shape of the slice")] = "v5e:1x1",
-  settings: Set = [],  # noqa: B006
+  job: str,
+  topology: Annotated[str, Option(help="chip and shape of the slice")] = "v5e:1x1",
+  settings: Set = [],
 ) -> None:
   """Compiles a job's steps for absent TPUs. Memory, work, traffic; status 1 where it does not fit."""
   from as2jax.config import jobs as job_files
@@ -139,16 +223,16 @@ def compile_for(
   )
 )
 def vectors(
-  target: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="of the vectors")],
-  data: Annotated[str, typer.Option(metavar="NAME", help="a data set, its training split")] = "",
-  text: Annotated[str, typer.Option(metavar="FILE", help="UTF-8, a text a line")] = "",
-  dimension: Annotated[int, typer.Option(min=1, help="numbers of a vector")] = 300,
-  epochs: Annotated[int, typer.Option(min=1)] = 5,
-  min_count: Annotated[int, typer.Option(min=1, help="of a word that gets a vector")] = 2,
-  seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
-  cased: Annotated[bool, typer.Option("--cased", help="keep case")] = False,
+  target: Annotated[str, Option("-o", "--output", metavar="FILE", help="of the vectors")],
+  data: Annotated[str, Option(metavar="NAME", help="a data set, its training split")] = "",
+  text: Annotated[str, Option(metavar="FILE", help="UTF-8, a text a line")] = "",
+  dimension: Annotated[int, Option(min=1, help="numbers of a vector")] = 300,
+  epochs: Annotated[int, Option(min=1)] = 5,
+  min_count: Annotated[int, Option(min=1, help="of a word that gets a vector")] = 2,
+  seed: Annotated[int, Option(min=0, max=2**32 - 1)] = 0,
+  cased: Annotated[bool, Option("--cased", help="keep case")] = False,
   treebank: Annotated[
-    bool, typer.Option("--treebank", help="words as GloVe has them: do n't, John 's, u.s.")
+    bool, Option("--treebank", help="words as GloVe has them: do n't, John 's, u.s.")
   ] = False,
 ) -> None:
   """Trains word vectors. Skip-gram on a data set or a text file."""
@@ -170,20 +254,19 @@ def vectors(
 )
 def mine(
   miners: Annotated[
-    str, typer.Argument(metavar="RANKER", help="a bi-encoder, bm25, random, or several: a,b")
+    str, Argument(metavar="RANKER", help="a bi-encoder, bm25, random, or several: a,b")
   ],
-  data: Annotated[str, typer.Argument(help="a data set's name, or a file of training questions")],
-  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="a new folder")],
-  passages: Annotated[str, typer.Option(metavar="FILE", help="further texts, one a line")] = "",
+  data: Annotated[str, Argument(help="a data set's name, or a file of training questions")],
+  target: NewFolder,
+  passages: Annotated[str, Option(metavar="FILE", help="further texts, one a line")] = "",
   exclude: Annotated[
-    list[str],
-    typer.Option(metavar="FILE", help="whose questions are kept out: your dev and test files"),
-  ] = [],  # noqa: B006
-  ranks: Annotated[str, typer.Option(metavar="M:N", help="of the passages looked at")] = "1:100",
-  count: Annotated[int, typer.Option(help="negatives a question, at most")] = 8,
-  below: Annotated[float, typer.Option(help="share of the worst positive's score")] = 0.95,
-  judge: Annotated[str, typer.Option(metavar="RANKER", help="a cross-encoder as a filter")] = "",
-  seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 0,
+    list[str], Option(metavar="FILE", help="whose questions are kept out: dev and test files")
+  ] = [],
+  ranks: Annotated[str, Option(metavar="M:N", help="of the passages looked at")] = "1:100",
+  count: Annotated[int, Option(help="negatives a question, at most")] = 8,
+  below: Annotated[float, Option(help="share of the worst positive's score")] = 0.95,
+  judge: Annotated[str, Option(metavar="RANKER", help="a cross-encoder as a filter")] = "",
+  seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
   import json
@@ -216,24 +299,22 @@ def mine(
   )
 )
 def distill(
-  data: Annotated[str, typer.Argument(help="a data set's name, or a file; labels are not needed")],
-  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="a new folder")],
+  data: Annotated[str, Argument(help="a data set's name, or a file; labels are not needed")],
+  target: NewFolder,
   teachers: Annotated[
     list[str],
-    typer.Option(
-      "--teacher", metavar="TEACHER", help="a run, a published ranker, a file of scores"
-    ),
-  ] = [],  # noqa: B006
+    Option("--teacher", metavar="TEACHER", help="a run, a published ranker, a file of scores"),
+  ] = [],
   cross_fit: Annotated[
-    str, typer.Option(metavar="JOB", help="a job to train on all folds but the one it scores")
+    str, Option(metavar="JOB", help="a job to train on all folds but the one it scores")
   ] = "",
-  folds: Annotated[int, typer.Option(help="of --cross-fit")] = 2,
-  settings: Set = [],  # noqa: B006
+  folds: Annotated[int, Option(help="of --cross-fit")] = 2,
+  settings: Set = [],
   mined: Annotated[
-    list[str], typer.Option(metavar="FOLDER", help="of lab mine: score its candidates, too")
-  ] = [],  # noqa: B006
+    list[str], Option(metavar="FOLDER", help="of lab mine: score its candidates, too")
+  ] = [],
   allow_seen: Annotated[
-    bool, typer.Option("--allow-seen", help="score what a teacher was trained on")
+    bool, Option("--allow-seen", help="score what a teacher was trained on")
   ] = False,
 ) -> None:
   """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
@@ -248,14 +329,9 @@ def distill(
   if cross_fit:
     values = overrides.parse(job_files.load(cross_fit), settings)
     job = distil.CrossFit(cross_fit, folds, values)
-  content = distil.distil(
-    mining.to_score(data, mined),
-    target,
-    teachers,
-    cross_fit=job,
-    allow_seen=allow_seen,
-    source=data,
-  )
+  questions = mining.to_score(data, mined)
+  options = {"cross_fit": job, "allow_seen": allow_seen, "source": data}
+  content = distil.distil(questions, target, teachers, **options)
   print(f"{target}: {content['pairs']} pairs of {content['questions']} questions scored")
 
 
@@ -267,14 +343,14 @@ def distill(
   )
 )
 def measured(
-  tables: Annotated[list[str], typer.Argument(metavar="[TABLE]...", help="all by default")] = [],  # noqa: B006
+  tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="all by default")] = [],
   collect: Annotated[
     list[str],
-    typer.Option(metavar="[NAME=]FOLDER", help="takes a finished run into configs/papers/results"),
-  ] = [],  # noqa: B006
-  write: Annotated[bool, typer.Option("--write", help="puts the tables into the READMEs")] = False,
+    Option(metavar="[NAME=]FOLDER", help="takes a finished run into configs/papers/results"),
+  ] = [],
+  write: Annotated[bool, Option("--write", help="puts the tables into the READMEs")] = False,
   missing: Annotated[
-    bool, typer.Option("--missing", help="prints the commands of rows without results")
+    bool, Option("--missing", help="the commands of rows without results")
   ] = False,
 ) -> None:
   """Prints our measured figures. Made from the results that a clone keeps."""
@@ -285,7 +361,11 @@ def measured(
 
 
 @app.command(
-  context_settings=PASS_ON,
+  context_settings={
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "help_option_names": [],
+  },
   add_help_option=False,
   epilog=examples("as2jax lab bench train", "as2jax lab bench rank rank10 --record"),
 )

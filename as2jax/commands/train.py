@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import shown
@@ -11,22 +11,20 @@ from as2jax.runtime.errors import InputError
 
 Set = Annotated[
   list[str],
-  typer.Option(
+  Option(
     "--set", metavar="KEY=VALUE", help="one value of the config, several times (as2jax list keys)"
   ),
 ]
-Seeds = Annotated[str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4")]
+Seeds = Annotated[str, Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4")]
 Columns = Annotated[
   str,
-  typer.Option(
+  Option(
     metavar="FIELD=COLUMN,…",
     help="your files' columns: question=query,candidate=answer,label=is_correct",
   ),
 ]
-Drop = Annotated[
-  bool, typer.Option("--drop", help="leave out rows without text and repeated candidates")
-]
-Output = Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="of the run")]
+Drop = Annotated[bool, Option("--drop", help="leave out rows without text and repeated candidates")]
+Output = Annotated[str, Option("-o", "--output", metavar="FOLDER", help="of the run")]
 
 
 @shown(
@@ -39,35 +37,35 @@ Output = Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="o
 def train(
   job: Annotated[
     str,
-    typer.Argument(
+    Argument(
       metavar="[JOB]",
       help="a job's name with words, wikiqa_triplet:minilm (as2jax list jobs, as2jax list words), "
       "a config file, or a run's folder to go on with it",
     ),
   ] = "",
   folder: Output = "",
-  settings: Set = [],  # noqa: B006 (typer reads the default)
+  settings: Set = [],
   seeds: Seeds = "",
   recipe: Annotated[
     str,
-    typer.Option(
+    Option(
       metavar="NAME[:WORDS]",
       help="a system for your own files, such as triplet:minilm (as2jax list recipes)",
     ),
   ] = "",
-  train_file: Annotated[str, typer.Option("--train", metavar="FILE", help="your questions")] = "",
+  train_file: Annotated[str, Option("--train", metavar="FILE", help="your questions")] = "",
   dev: Annotated[
-    str, typer.Option(metavar="FILE", help="selects; without it a tenth of --train does")
+    str, Option(metavar="FILE", help="selects; without it a tenth of --train does")
   ] = "",
-  test: Annotated[str, typer.Option(metavar="FILE", help="is reported at the end")] = "",
+  test: Annotated[str, Option(metavar="FILE", help="is reported at the end")] = "",
   columns: Columns = "",
   drop: Drop = False,
-  profile: Annotated[int, typer.Option(min=0, help="steps to trace into FOLDER/profile")] = 0,
+  profile: Annotated[int, Option(min=0, help="steps to trace into FOLDER/profile")] = 0,
   coordinator: Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="several processes: process 0; or auto")
+    str, Option(metavar="HOST:PORT", help="several processes: process 0; or auto")
   ] = "",
-  processes: Annotated[int, typer.Option(help="several processes: how many")] = 0,
-  process_id: Annotated[int, typer.Option(help="several processes: this one's, from 0")] = -1,
+  processes: Annotated[int, Option(help="several processes: how many")] = 0,
+  process_id: Annotated[int, Option(help="several processes: this one's, from 0")] = -1,
   form: output.Form = "auto",
 ) -> None:
   """Trains a system and evaluates it. The same command goes on after a stop."""
@@ -91,7 +89,7 @@ def resolve(
   columns: str = "",
   drop: bool = False,
 ) -> tuple[Any, str]:
-  """The config that the command line of `train` describes, and the run's folder.
+  """Return the config that the command line of `train` describes, and the run's folder.
 
   Raises:
     InputError: neither job nor recipe, or both; no folder; any mistake in the config.
@@ -107,27 +105,27 @@ def resolve(
       "name a job, such as wikiqa_triplet:minilm (as2jax list jobs), or for your own files a recipe: "
       "--recipe=triplet:minilm --train=FILE"
     )
-  if job and os.path.isfile(os.path.join(job, "config.json")):
+  if recipe and not any(files.values()):
+    raise InputError("--recipe wants your questions: --train=FILE")
+  if recipe:
+    job = "own:" + recipe.replace(":", ",", 1)
+  elif os.path.isfile(os.path.join(job, "config.json")):
     folder = folder or job
     job = f"rerun:{os.path.join(job, 'config.json')}"
   if not folder:
     raise InputError("the run's folder is missing: -o runs/x")
-  if recipe and not any(files.values()):
-    raise InputError(
-      "--recipe wants your questions: --train=FILE; --test=FILE alone does for bm25 and word_overlap"
-    )
-  config = job_files.load(job or "own:" + recipe.replace(":", ",", 1))
+  config = job_files.load(job)
   if any(files.values()):
     config = overrides.apply(config, recipes.own_files(config, files))
-  column_settings = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop
-  values = overrides.parse(config, column_settings + settings)
+  own = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop
+  values = overrides.parse(config, own + settings)
   if seeds:
     values["seeds"] = overrides.seeds_of(seeds)
   return overrides.apply(config, values), folder
 
 
 def finish(content: dict[str, Any], text: Callable[[], str], form: str) -> None:
-  """Prints what a run came to, in the first of several processes."""
+  """Print what a run came to, in the first of several processes."""
   from as2jax.runtime import processes
 
   processes.stop()
@@ -140,19 +138,18 @@ def finish(content: dict[str, Any], text: Callable[[], str], form: str) -> None:
 def list_names(
   kind: Annotated[
     Literal["jobs", "recipes", "words", "models", "encoders", "keys"],
-    typer.Argument(
+    Argument(
       help="jobs: train JOB; recipes: train --recipe=NAME; words: behind a job's colon; models: "
       "model.name; encoders: encoder.name; keys: of a job, for --set"
     ),
   ],
-  job: Annotated[str, typer.Argument(help="whose keys are listed")] = "wikiqa_triplet",
+  job: Annotated[str, Argument(help="whose keys are listed")] = "wikiqa_triplet",
   form: output.Form = "auto",
 ) -> None:
   """Lists jobs, recipes, words, models, encoders or keys."""
   import ast
 
-  from as2jax.config import jobs, recipes
-  from as2jax.config import words as config_words
+  from as2jax.config import jobs, recipes, words
   from as2jax.config.overrides import flatten
   from as2jax.runtime import registry
 
@@ -161,16 +158,16 @@ def list_names(
     lines = [(row["key"], repr(row["value"])) for row in rows]
     output.emit(form, rows, lambda: output.columns(lines))
     return
-  about: dict[str, Any] = {}
+  about: dict[str, Any] = {
+    "recipes": {name: recipe.__doc__ for name, recipe in recipes.SYSTEMS.items()}
+    | dict.fromkeys(recipes.BASELINES, "Rank without training."),
+    "words": {word: recipe.__doc__ for word, recipe in {**words.WORDS, **words.POOLS}.items()},
+    "models": registry.MODELS,
+    "encoders": registry.ENCODERS,
+  }
   if kind == "jobs":
     for name in jobs.names():
-      about[name] = ast.get_docstring(ast.parse((jobs.folder() / f"{name}.py").read_text()))
-  elif kind in ("models", "encoders"):
-    about = dict(registry.MODELS if kind == "models" else registry.ENCODERS)
-  else:
-    known = recipes.SYSTEMS if kind == "recipes" else {**config_words.WORDS, **config_words.POOLS}
-    about = {name: recipe.__doc__ for name, recipe in known.items()}
-    if kind == "recipes":
-      about |= dict.fromkeys(recipes.BASELINES, "Rank without training.")
-  rows = [{"name": name, "about": text.partition("\n")[0]} for name, text in about.items()]
+      text = (jobs.folder() / f"{name}.py").read_text()
+      about.setdefault(kind, {})[name] = ast.get_docstring(ast.parse(text))
+  rows = [{"name": name, "about": text.partition("\n")[0]} for name, text in about[kind].items()]
   output.emit(form, rows, lambda: output.columns(row.values() for row in rows))

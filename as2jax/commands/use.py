@@ -1,7 +1,6 @@
 """What is done with finished runs: rank, compare, explain, export, index, search, serve."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import sys
@@ -9,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import shown
@@ -17,18 +16,16 @@ from as2jax.commands.train import Columns, Drop
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="a finished run's folder")]
+Run = Annotated[str, Argument(metavar="RUN", help="a finished run's folder")]
 Seed = Annotated[
-  int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
+  int | None, Option(metavar="N", help="which of the run's seeds; the best where not given")
 ]
-SAMPLES = 100_000  # of the randomization test
+Out = Annotated[str, Option("-o", "--output", metavar="FILE", help=".jsonl, .tsv, .csv, .parquet")]
 Filter = Annotated[
-  str | None,
-  typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
+  str | None, Option("--filter", help="the questions to count; the dataset's own where not given")
 ]
 Deterministic = Annotated[
-  list[str],
-  typer.Option(metavar="SYSTEM", help="a table or run file of a system without randomness"),
+  list[str], Option(metavar="SYSTEM", help="a table or run file of a system without randomness")
 ]
 
 
@@ -40,20 +37,13 @@ Deterministic = Annotated[
 def rank(
   run: Run,
   file: Annotated[
-    str, typer.Argument(metavar="[FILE]", help="questions with candidates; standard input without")
+    str, Argument(metavar="[FILE]", help="questions with candidates; standard input without")
   ] = "-",
-  target: Annotated[
-    str,
-    typer.Option(
-      "-o", "--output", metavar="FILE", help=".jsonl, .tsv, .csv or .parquet; else it is printed"
-    ),
-  ] = "",
-  top: Annotated[
-    int | None, typer.Option(min=1, help="candidates a question; all if absent")
-  ] = None,
+  target: Out = "",
+  top: Annotated[int | None, Option(min=1, help="candidates a question; all if absent")] = None,
   seed: Seed = None,
   ranking: Annotated[
-    str, typer.Option(metavar="FILE", help="of joint models: another ranker's run file over FILE")
+    str, Option(metavar="FILE", help="of joint models: another ranker's run file over FILE")
   ] = "",
   columns: Columns = "",
   drop: Drop = False,
@@ -79,14 +69,12 @@ def rank(
 
 @contextlib.contextmanager
 def _input_file(file: str) -> Iterator[str]:
-  """Yields the path of a file, or of a copy of standard input where it is `-`."""
+  """Yield the path of a file, or of a copy of standard input where it is `-`."""
   if file != "-":
     yield file
     return
   if sys.stdin.isatty():
-    raise InputError(
-      "name a file of questions with candidates, or pipe one in: as2jax rank RUN FILE"
-    )
+    raise InputError("name a file of questions with candidates: as2jax rank RUN FILE")
   with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "standard input")
     with open(path, "wb") as copy:
@@ -95,14 +83,17 @@ def _input_file(file: str) -> Iterator[str]:
 
 
 def _ranked_text(rows: Sequence[Mapping[str, Any]]) -> str:
-  """The rows for a terminal: each question, and its candidates as they rank."""
+  """Return the rows for a terminal: each question, and its candidates as they rank."""
   lines = []
-  for _, its in itertools.groupby(rows, lambda row: row["question_id"]):
-    for row in its:
-      if row["rank"] == 1:
-        lines += ["", " ".join(row["question"].split())]
-      lines.append(f"{row['rank']:4d}  {row['score']:8.4f}  {' '.join(row['candidate'].split())}")
+  for row in rows:
+    if row["rank"] == 1:
+      lines += ["", " ".join(row["question"].split())]
+    lines.append(_hit(row["rank"], row["score"], row["candidate"]))
   return "\n".join(lines[1:])
+
+
+def _hit(rank: int, score: float, text: str) -> str:
+  return f"{rank:4d}  {score:8.4f}  {' '.join(text.split())}"
 
 
 @shown(
@@ -113,7 +104,7 @@ def _ranked_text(rows: Sequence[Mapping[str, Any]]) -> str:
 def compare(
   systems: Annotated[
     list[str],
-    typer.Argument(
+    Argument(
       metavar="SYSTEM...",
       help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
       "system's seeds joined by commas); the first is the base. `vs` between systems makes groups, "
@@ -121,16 +112,16 @@ def compare(
     ),
   ],
   metrics: Annotated[
-    str, typer.Option(help="joined by commas; default: map,mrr, or of retrieval mrr,r@1")
+    str, Option(help="joined by commas; default: map,mrr, or of retrieval mrr,r@1")
   ] = "",
-  split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
+  split: Annotated[str, Option(help="of runs' folders")] = "test",
   question_filter: Filter = None,
-  deterministic: Deterministic = [],  # noqa: B006
-  samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = SAMPLES,
-  seed: Annotated[int, typer.Option(min=0, help="of the randomization test")] = 0,
+  deterministic: Deterministic = [],
+  samples: Annotated[int, Option(min=1, help="of the randomization test")] = 100_000,
+  seed: Annotated[int, Option(min=0, help="of the randomization test")] = 0,
   form: Annotated[
     Literal["auto", "text", "json", "csv", "markdown", "latex"],
-    typer.Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
+    Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
   ] = "auto",
 ) -> None:
   """Compares systems with the first. Question by question: differences, half-widths, tests."""
@@ -159,18 +150,17 @@ def compare(
 )
 def explain(
   run: Run,
-  question: Annotated[str, typer.Option("--text-question", help="a text")] = "",
+  question: Annotated[str, Option("--text-question", help="a text")] = "",
   candidate: Annotated[
-    list[str],
-    typer.Option("--text-candidate", help="a text; for a joint run several times, best first"),
-  ] = [],  # noqa: B006
-  question_id: Annotated[str, typer.Option(help="one of the run's data, for a text")] = "",
-  candidate_id: Annotated[str | None, typer.Option(help="one of its candidates")] = None,
-  split: Annotated[str, typer.Option(help="of the ids")] = "test",
-  previous: Annotated[str, typer.Option(help="the sentence before the candidate")] = "",
-  following: Annotated[str, typer.Option("--next", help="the sentence after it")] = "",
+    list[str], Option("--text-candidate", help="a text; for a joint run several times, best first")
+  ] = [],
+  question_id: Annotated[str, Option(help="one of the run's data, for a text")] = "",
+  candidate_id: Annotated[str | None, Option(help="one of its candidates")] = None,
+  split: Annotated[str, Option(help="of the ids")] = "test",
+  previous: Annotated[str, Option(help="the sentence before the candidate")] = "",
+  following: Annotated[str, Option("--next", help="the sentence after it")] = "",
   target: Annotated[
-    str, typer.Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
+    str, Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
   ] = "explained.png",
   seed: Seed = None,
   form: output.Form = "auto",
@@ -204,11 +194,8 @@ def explain(
 @shown("as2jax export runs/x exported --seed=0")
 def export(
   run: Run,
-  target: Annotated[str, typer.Argument(metavar="FOLDER", help="must not exist, or be empty")],
-  seed: Annotated[
-    int | None,
-    typer.Option(metavar="N", help="which of the run's seeds; needed where it has several"),
-  ] = None,
+  target: Annotated[str, Argument(metavar="FOLDER", help="must not exist, or be empty")],
+  seed: Annotated[int | None, Option(metavar="N", help="needed where the run has several")] = None,
 ) -> None:
   """Writes a folder for other libraries. For sentence-transformers or transformers, with a card."""
   process.quiet_libraries()
@@ -218,20 +205,11 @@ def export(
 
 
 def check_filter(name: str | None) -> None:
-  """Raises InputError where `--filter` names no question filter."""
+  """Raise InputError where `--filter` names no question filter."""
   from as2jax.evaluation.run_scores import QUESTION_FILTERS
 
   if name is not None and name not in QUESTION_FILTERS:
     raise InputError(f"--filter={name}: use one of {', '.join(QUESTION_FILTERS)}")
-
-
-def opened(run: str) -> Any:
-  """The config of the run in a folder."""
-  from as2jax.config import jobs
-
-  if "://" not in run and not os.path.isfile(os.path.join(run, "config.json")):
-    raise InputError(f"{run} holds no run (no config.json): train first")
-  return jobs.of_run(os.path.join(run, "config.json"))
 
 
 @shown(
@@ -241,20 +219,17 @@ def opened(run: str) -> Any:
 def index(
   run: Run,
   file: Annotated[
-    str,
-    typer.Argument(
-      metavar="FILE", help="documents: .jsonl, .csv, .tsv or .parquet, else one a line"
-    ),
+    str, Argument(metavar="FILE", help="documents: .jsonl, .csv, .tsv, .parquet, else one a line")
   ],
   target: Annotated[
-    str, typer.Option("-o", "--output", metavar="FOLDER", help="of the index; the same goes on")
+    str, Option("-o", "--output", metavar="FOLDER", help="of the index; the same goes on")
   ],
   seed: Seed = None,
   columns: Annotated[
-    str, typer.Option(metavar="FIELD=COLUMN,…", help="such as text=answer,id=number")
+    str, Option(metavar="FIELD=COLUMN,…", help="such as text=answer,id=number")
   ] = "",
   drop: Annotated[
-    bool, typer.Option("--drop", help="leave out rows without text and repeated texts")
+    bool, Option("--drop", help="leave out rows without text and repeated texts")
   ] = False,
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
@@ -266,7 +241,10 @@ def index(
   from as2jax.inference.open import load
 
   ranker = load(run, seed="best" if seed is None else seed)
-  say = lambda done, total: print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
+
+  def say(done, total):
+    print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
+
   try:
     document_index = ranker.index(texts, ids=ids, path=target, progress=say)
   except TypeError as error:
@@ -276,13 +254,12 @@ def index(
 
 @shown('as2jax search faq.index "how do I reset my password"', "as2jax search faq.index")
 def search(
-  folder: Annotated[str, typer.Argument(metavar="INDEX", help="what as2jax index wrote")],
+  folder: Annotated[str, Argument(metavar="INDEX", help="what as2jax index wrote")],
   question: Annotated[
-    str | None,
-    typer.Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends"),
+    str | None, Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends")
   ] = None,
-  top: Annotated[int, typer.Option(min=1, help="documents a question")] = 10,
-  rerank: Annotated[str, typer.Option(metavar="RUN", help="a run that ranks the best again")] = "",
+  top: Annotated[int, Option(min=1, help="documents a question")] = 10,
+  rerank: Annotated[str, Option(metavar="RUN", help="a run that ranks the best again")] = "",
   form: output.Form = "auto",
 ) -> None:
   """Searches an index. For one question, or each that is typed."""
@@ -294,28 +271,22 @@ def search(
 
   opened_index = Index.open(folder)
   second = load(rerank) if rerank else None
-  asked = _typed() if question is None else [question]
-  for text in asked:
-    hits = opened_index.search(text, top, rerank=second)
-    rows = [
-      {"question": text, "rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
-      for rank, hit in enumerate(hits, 1)
-    ]
-    shown_hits = lambda: "\n".join(
-      f"{row['rank']:4d}  {row['score']:8.4f}  {' '.join(row['text'].split())}" for row in rows
-    )
-    output.emit(form, rows, shown_hits)
+  for text in _typed() if question is None else [question]:
+    rows, lines = [], []
+    for rank, hit in enumerate(opened_index.search(text, top, rerank=second), 1):
+      row = {"question": text, "rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
+      rows.append(row)
+      lines.append(_hit(rank, hit.score, hit.text))
+    output.emit(form, rows, lambda lines=lines: "\n".join(lines))
 
 
 def _typed() -> Iterator[str]:
-  """The questions of standard input, with a prompt on a terminal; hits alone go to a file or pipe."""
-  prompt = "question: " if sys.stdin.isatty() else ""
-  apart = not sys.stdout.isatty()
+  """Yield the questions of standard input; a terminal is prompted on standard error."""
   while True:
-    if apart:
-      print(prompt, end="", file=sys.stderr, flush=True)
+    if sys.stdin.isatty():
+      print("question: ", end="", file=sys.stderr, flush=True)
     try:
-      text = input("" if apart else prompt)
+      text = input()
     except EOFError:
       return
     if text.strip():
@@ -325,11 +296,9 @@ def _typed() -> Iterator[str]:
 @shown("as2jax serve runs/x --index=faq.index --port=8080")
 def serve(
   run: Run,
-  index_folder: Annotated[
-    str, typer.Option("--index", metavar="INDEX", help="searched by /search")
-  ] = "",
-  host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in")] = "127.0.0.1",
-  port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+  index_folder: Annotated[str, Option("--index", metavar="INDEX", help="searched by /search")] = "",
+  host: Annotated[str, Option(help="0.0.0.0 lets other machines in")] = "127.0.0.1",
+  port: Annotated[int, Option(min=0, max=65535)] = 8080,
   seed: Seed = None,
 ) -> None:
   """Answers over HTTP. /rerank, /search, /health; SIGINT ends it when what it accepted is answered."""

@@ -10,21 +10,14 @@ class BuildWithJobs(build_py):
   """Copies the package's modules, and `configs`, which is no package of its own in a wheel."""
 
   def run(self) -> None:
-    """Builds into `build_lib`."""
+    """Build into `build_lib`."""
     super().run()
     if self.editable_mode:
       return  # as2jax/config/jobs.py then reads `configs` itself
     target = pathlib.Path(self.build_lib) / "as2jax" / "jobs"
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree("configs", target, ignore=_others)
-
-
-def _others(folder: str, names: list[str]) -> list[str]:
-  """What is neither a Python or TOML file nor a folder of some."""
-  place = pathlib.Path(folder)
-  return [
-    name
-    for name in names
-    if not name.endswith((".py", ".toml"))
-    and not ((place / name).is_dir() and any((place / name).glob("*.py")))
-  ]
+    for path in pathlib.Path("configs").rglob("*"):
+      if path.suffix in (".py", ".toml"):
+        copy = target / path.relative_to("configs")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)

@@ -6,7 +6,6 @@ The keys of a model, an encoder or a loss have their ranges beside the fields of
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 from as2jax.config.overrides import flatten
@@ -15,15 +14,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, OneOf, Range, Share
 
 SPLITS = ("train", "dev", "test", "heldout")
-RANGES: dict[str, Range] = {
-  "mode": OneOf(("train", "evaluate", "predict")),
-  "warm_start.scope": OneOf(("", "all", "encoder", "matching")),
-  "evaluation.task": OneOf(("rerank", "retrieve")),
-  "data.negatives": OneOf(("none", "paragraph")),
-  "encoder.vocabulary": OneOf(("train", "data", "file")),
-  "encoder.unknown_words": OneOf(("skip", "zero", "mean", "uniform")),
-  "evaluation.depth": AtLeast(5),
-}
 # Names that are defined above this folder (`registry.resolve`).
 NAMES = {
   "select": "as2jax.evaluation.metrics:METRICS",
@@ -38,74 +28,12 @@ COUNTS = """patience data.ranking_size batch.examples batch.rows batch.shards ba
   checkpoint.steps evaluation.min_questions_per_answer log.steps"""
 NOT_NEGATIVE = """epochs warm_start.seed encoder.size optimizer.rate optimizer.warmup optimizer.eps
   optimizer.clip_norm optimizer.weight_decay optimizer.layer_decay log.seconds"""
-RANGES |= dict.fromkeys(COUNTS.split(), AtLeast(1))
-RANGES |= dict.fromkeys(NOT_NEGATIVE.split(), AtLeast(0))
-for _key in ("optimizer.b1", "optimizer.b2", "data.holdout"):
-  RANGES[_key] = Share()
-
-
-def check(config: Any) -> None:
-  """Raise InputError for the first key with a value out of range; the message names the range."""
-  for key, value in flatten(config).items():
-    if value is None:
-      continue  # as the weights or the class say
-    if problem := _problem(key, value):
-      shown = tuple(value) if isinstance(value, list) else value
-      raise InputError(f"{key} = {shown!r}: {problem}")
-  model: Any = registry.find(registry.MODELS, config.model["name"], "model.name")
-  model.check_fields(config.model)
-  loss: Any = registry.find(registry.LOSSES, config.loss["name"], "loss.name")
-  loss.check_fields(config.loss)
-  if not model.has_parameters:
-    return
-  if config.mode == "train" and config.epochs and config.loss["name"] == "none":
-    raise InputError(
-      f"epochs = {config.epochs}: with loss.name = 'none' nothing is trained; set epochs to 0, or "
-      "loss.name to a loss, such as list_softmax"
-    )
-  name = config.encoder["name"]
-  if name not in registry.ENCODERS and ":" not in name:
-    name = "bert"  # what the files decide is a transformer, whose keys are those of BERT's
-  encoder = registry.find(registry.ENCODERS, name, "encoder.name")
-  registry.check_ranges(encoder, config.encoder, "encoder")
-
-
-def _problem(key: str, value: Any) -> str:
-  """Say what to do about a value, "" where it is in range."""
-  if key == "encoder.name":
-    known = ("auto", "sentence_bert", "reranker", *registry.ENCODERS)
-    return "" if ":" in value else OneOf(known).problem(value)  # or a class of the user's own
-  if key in NAMES:
-    return OneOf(tuple(registry.resolve(NAMES[key]))).problem(value)
-  if isinstance(value, float) and not math.isfinite(value):
-    return "give a finite number"
-  if key in RANGES:
-    return RANGES[key].problem(value)
-  if key in RIGHT:
-    right, advice = RIGHT[key]
-    return "" if right(value) else advice
-  return _lr_multipliers(value) if key == "optimizer.lr_multipliers" else ""
-
-
-def _lr_multipliers(pairs: Any) -> str:
-  """Say what is wrong with (pattern, factor) pairs."""
-  for pair in pairs:
-    try:
-      pattern, factor = pair
-      if not (isinstance(pattern, str) and 0 <= factor < math.inf):
-        raise ValueError
-      re.compile(pattern)
-    except re.error as error:
-      return f"{pattern!r} is no regular expression ({error}); give such as '^encoder/'"
-    except (TypeError, ValueError):
-      return f"{pair!r} is no (regular expression, factor) pair; give such as (('^head', 10.0),)"
-  return ""
 
 
 def _whole(values: Any, least: int) -> bool:
-  """Whether there are values, all of them different whole numbers from `least`."""
-  kinds = {type(value) for value in values}
-  return kinds == {int} and min(values) >= least and len(set(values)) == len(values)
+  """Return whether there are values, all of them different whole numbers from `least`."""
+  whole = bool(values) and all(type(value) is int and value >= least for value in values)
+  return whole and len(set(values)) == len(values)
 
 
 def _are_splits(splits: Any) -> bool:
@@ -120,36 +48,87 @@ def _are_texts(values: Any) -> bool:
   return isinstance(values, (tuple, list)) and all(isinstance(value, str) for value in values)
 
 
-# key -> (whether a value is right, what to do where it is not)
-RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
-  "seeds": (
+def _are_multipliers(pairs: Any) -> bool:
+  try:
+    for pattern, factor in pairs:
+      re.compile(pattern)
+      if not 0 <= factor < math.inf:
+        return False
+  except (re.error, TypeError, ValueError):
+    return False
+  return True
+
+
+PATHS = Range(
+  lambda paths: _are_texts(paths) and "" not in paths, "give paths as texts, such as ('negatives',)"
+)
+RANGES: dict[str, Range] = {
+  **dict.fromkeys(COUNTS.split(), AtLeast(1)),
+  **dict.fromkeys(NOT_NEGATIVE.split(), AtLeast(0)),
+  **dict.fromkeys(("optimizer.b1", "optimizer.b2", "data.holdout"), Share()),
+  "mode": OneOf(("train", "evaluate", "predict")),
+  "warm_start.scope": OneOf(("", "all", "encoder", "matching")),
+  "evaluation.task": OneOf(("rerank", "retrieve")),
+  "data.negatives": OneOf(("none", "paragraph")),
+  "encoder.vocabulary": OneOf(("train", "data", "file")),
+  "encoder.unknown_words": OneOf(("skip", "zero", "mean", "uniform")),
+  "evaluation.depth": AtLeast(5),
+  "seeds": Range(
     lambda seeds: _whole(seeds, 0) and max(seeds) < 2**31,
     "give different whole numbers from 0, such as (0, 1, 2)",
   ),
-  "batch.row_lengths": (
+  "batch.row_lengths": Range(
     lambda lengths: _whole(lengths, 1) and sorted(lengths) == list(lengths),
     "give whole numbers of tokens, the shortest first, such as (64, 128)",
   ),
-  "evaluation.splits": (
+  "evaluation.splits": Range(
     _are_splits,
     f"give some of {', '.join(SPLITS)}, such as ('dev', 'test'); dev+test stands for the questions of "
     "both",
   ),
-  "data.train_fraction": (lambda part: 0 < part <= 1, "give a number above 0, up to 1"),
-  "data.max_length": (
-    lambda length: length == 0 or length >= 4,
-    "give 4 or more, or 0 for the encoder's own limit",
+  "data.train_fraction": Range(lambda part: 0 < part <= 1, "give a number above 0, up to 1"),
+  "data.max_length": Range(
+    lambda length: length == 0 or length >= 4, "give 4 or more, or 0 for the encoder's own limit"
   ),
-  "data.prompts": (
+  "data.prompts": Range(
     lambda texts: _are_texts(texts) and len(texts) in (0, 2),
     "give the texts that stand before questions and before candidates, such as ('query: ', '')",
   ),
-  "data.mined": (
-    lambda paths: _are_texts(paths) and "" not in paths,
-    "give paths as texts, such as ('negatives',)",
-  ),
-  "data.teachers": (
-    lambda paths: _are_texts(paths) and "" not in paths,
-    "give paths as texts, such as ('negatives',)",
+  "data.mined": PATHS,
+  "data.teachers": PATHS,
+  "optimizer.lr_multipliers": Range(
+    _are_multipliers, "give (regular expression, factor) pairs, such as (('^head', 10.0),)"
   ),
 }
+
+
+def check(config: Any) -> None:
+  """Raise InputError for the first key with a value out of range; the message names the range."""
+  for key, value in flatten(config).items():
+    if value is None:
+      continue  # as the weights or the class say
+    allowed = RANGES.get(key)
+    if key in NAMES:
+      allowed = OneOf(tuple(registry.resolve(NAMES[key])))
+    problem = allowed.problem(value) if allowed else ""
+    if isinstance(value, float) and not math.isfinite(value):
+      problem = "give a finite number"
+    if problem:
+      shown = tuple(value) if isinstance(value, list) else value
+      raise InputError(f"{key} = {shown!r}: {problem}")
+  model: Any = registry.find(registry.MODELS, config.model["name"], "model.name")
+  model.check_fields(config.model)
+  loss: Any = registry.find(registry.LOSSES, config.loss["name"], "loss.name")
+  loss.check_fields(config.loss)
+  if not model.has_parameters:
+    return
+  if config.mode == "train" and config.epochs and config.loss["name"] == "none":
+    raise InputError(
+      f"epochs = {config.epochs}: with loss.name = 'none' nothing is trained; set epochs to 0, or "
+      "loss.name to a loss, such as list_softmax"
+    )
+  name = config.encoder["name"]
+  if name in ("auto", "sentence_bert", "reranker"):
+    name = "bert"  # what the files decide is a transformer, whose keys are those of BERT's
+  encoder = registry.find(registry.ENCODERS, name, "encoder.name")
+  registry.check_ranges(encoder, config.encoder, "encoder")

@@ -40,14 +40,11 @@ def folder() -> pathlib.Path:
 
 def names() -> list[str]:
   """List the jobs' names, sorted."""
-  return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
+  return sorted(path.stem for path in folder().glob("[!_]*.py"))
 
 
 def path(job: str) -> str:
-  """Return the file of a job given as a file, by name, or as `configs/NAME.py` from anywhere.
-
-  Anything else is returned as it is.
-  """
+  """Return the file of a job given as a file, by name, or as `configs/NAME.py` from anywhere."""
   if not os.path.isfile(job):
     name = job.removeprefix("configs/").removesuffix(".py")
     known = folder() / f"{name}.py"
@@ -79,27 +76,26 @@ def load(job: str) -> ConfigDict:
   name, *words = job.split(":", 1)
   file = path(name)
   if not os.path.isfile(file):
-    raise InputError(f"--config={job}: there is no file {file}{_near(file)}")
+    close = difflib.get_close_matches(pathlib.Path(name).stem, names(), 1)
+    hint = f"did you mean {close[0]}?" if close else f"the jobs are {', '.join(names())}"
+    raise InputError(f"--config={job}: there is no file {file}, and no job has this name; {hint}")
   spec = importlib.util.spec_from_file_location("config_file", file)
   if spec is None or spec.loader is None:
-    raise InputError(
-      f"--config={job}: {file} is no Python file; name one of configs/, as {EXAMPLE}"
-    )
+    raise InputError(f"--config={job}: {file} is no Python file; give such as {EXAMPLE}")
   try:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
-    if not hasattr(loaded, "get_config"):
-      raise InputError("it defines no get_config()")
     config = loaded.get_config(*words)
   except InputError as error:
     raise InputError(f"--config={job}: {error}") from error
   except Exception as error:  # a config file may raise anything
-    place = _line(error, file)
+    place = f"{file}:{error.lineno}" if isinstance(error, SyntaxError) else file
+    for frame in traceback.extract_tb(error.__traceback__):
+      if os.path.realpath(frame.filename) == os.path.realpath(file):
+        place = f"{file}:{frame.lineno}"
     raise InputError(f"--config={job}: {place}: {type(error).__name__}: {error}") from error
   if not isinstance(config, ConfigDict):
-    raise InputError(
-      f"--config={job}: get_config() gives a {type(config).__name__}, not a ConfigDict"
-    )
+    raise InputError(f"--config={job}: get_config() gives a {type(config).__name__}, no ConfigDict")
   return config.lock()
 
 
@@ -115,10 +111,9 @@ def of_run(file: str | None) -> ConfigDict:
   if not epath.Path(file).is_file():
     raise InputError(f"there is no file {file}; a run writes its config.json into its --workdir")
   stored = read_json(epath.Path(file))
-  if not isinstance(stored, dict) or not all(
-    isinstance(stored.get(key), dict) for key in ("model", "loss")
-  ):
-    raise InputError(f"{file} is no config of a run: it has no sections `model` and `loss`")
+  for key in ("model", "loss"):
+    if not isinstance(stored, dict) or not isinstance(stored.get(key), dict):
+      raise InputError(f"{file} is no config of a run: it has no section {key}")
   return resolved(stored, file)
 
 
@@ -134,7 +129,8 @@ def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
   encoder = stored.get("encoder", {})
   if isinstance(encoder, dict) and set(encoder) - set(config.encoder):
     whole.append("encoder")  # word vectors and others have keys of their own
-  for key, value in sorted(stored.items(), key=lambda entry: entry[0] not in whole):
+  for key in [*whole, *(key for key in stored if key not in whole)]:
+    value = stored[key]
     try:
       if key in whole:
         config[key] = ConfigDict(_tuples(value))
@@ -159,30 +155,3 @@ def _tuples(value: Any) -> Any:
   if isinstance(value, dict):
     return {key: _tuples(inner) for key, inner in value.items()}
   return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _near(file: str) -> str:
-  """Say what the user may have meant by a file that is not there."""
-  if os.sep not in file and not file.endswith(".py"):
-    close = difflib.get_close_matches(file, names(), 1, 0.6)
-    hint = f"did you mean {close[0]}?" if close else f"the jobs are {', '.join(names())}"
-    return f", and no job has this name; {hint}"
-  place = os.path.dirname(file) or "."
-  if not os.path.isdir(place):
-    return f", not even the folder {place} (here is {os.getcwd()}); an example is {EXAMPLE}"
-  present = sorted(path.name for path in pathlib.Path(place).glob("[!_]*.py"))
-  close = difflib.get_close_matches(os.path.basename(file), present, 1, 0.8)
-  if close:
-    return f"; did you mean {os.path.join(place, close[0])}?"
-  return f"; {place} holds {', '.join(present)}" if present else f"; an example is {EXAMPLE}"
-
-
-def _line(error: BaseException, file: str) -> str:
-  """Return `FILE:LINE` of the config file's last frame in the error's traceback."""
-  if isinstance(error, SyntaxError):
-    return f"{error.filename}:{error.lineno}"
-  place = file
-  for frame in traceback.extract_tb(error.__traceback__):
-    if os.path.realpath(frame.filename) == os.path.realpath(file):
-      place = f"{file}:{frame.lineno}"
-  return place

@@ -30,7 +30,7 @@ BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
   """Return a nested config as {dotted key: value}; tuples become lists, as JSON has them."""
-  flat = {}
+  flat: dict[str, Any] = {}
   for key, value in dict(config).items():
     if hasattr(value, "items"):
       flat.update(flatten(value, f"{prefix}{key}."))
@@ -63,9 +63,9 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
     InputError: an unknown key (names the nearest), a section, a value of another type.
 
   """
-  config, before = copy.deepcopy(config).lock(), _before(option)
+  config = copy.deepcopy(config).lock()
   for key, value in values.items():
-    section, name = _find(config, key, before)
+    section, name = _find(config, key, option)
     value = tuple(value) if isinstance(value, list) else value
     try:
       # A value that is unset has no type where the config comes from JSON.
@@ -75,9 +75,7 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
       else:
         section[name] = value
     except (TypeError, ValueError) as error:
-      raise _wrong_type(
-        section, key, f"{before}{key}={value!r}", "give one value of that type"
-      ) from error
+      raise _wrong_type(section, key, f"{_before(option)}{key}={value!r}") from error
   return config
 
 
@@ -90,38 +88,33 @@ def parse(config: ConfigDict, items: Sequence[str], option: str = "--set") -> di
     InputError: see `apply`; or no KEY=VALUE.
 
   """
-  values, before = {}, _before(option)
+  values = {}
   for item in items:
     key, equals, text = item.partition("=")
     if not equals:
-      raise InputError(f"{before}{item}: give KEY=VALUE")
-    section, name = _find(config, key, before)
-    wanted = section.get_type(name)
+      raise InputError(f"{_before(option)}{item}: give KEY=VALUE")
+    section, name = _find(config, key, option)
     try:
-      values[key] = _typed(text, wanted)
+      values[key] = _typed(text, section.get_type(name))
     except (ValueError, KeyError) as error:
-      advice = "give a value of that type"
-      if wanted is not str and "," in text:
-        advice = f"give one value (a grid of several is `as2jax lab sweep --grid {item}`)"
-      raise _wrong_type(section, key, before + item, advice) from error
+      raise _wrong_type(section, key, _before(option) + item) from error
   return values
 
 
 def check_key(config: ConfigDict, path: str, option: str = "--config.") -> None:
   """Raise InputError where `path` (`optimizer.rate`) leads to no key of the config."""
-  here: Any = config
-  for depth, name in enumerate(names := path.split(".")):
-    if isinstance(here, ConfigDict) and name in here:
-      here = here[name]
+  here, section = config, ""
+  for name in path.split("."):
+    if not isinstance(here, ConfigDict):
+      hint = f"{section} is a value, no section"
+    elif name in here:
+      here, section = here[name], f"{section}.{name}".strip(".")
       continue
-    section = ".".join(names[:depth])
-    hint = f"{section} is a value, no section"
-    if isinstance(here, ConfigDict):
+    else:
       near = difflib.get_close_matches(name, sorted(here), 1)
       hint = f"did you mean {near[0]!r}?" if near else f"its keys are {', '.join(sorted(here))}"
-    raise InputError(
-      f"{option}{path}: the config{' section ' * bool(section)}{section} has no key {name!r}; {hint}"
-    )
+    place = f"the config section {section}" if section else "the config"
+    raise InputError(f"{_before(option)}{path}: {place} has no key {name!r}; {hint}")
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -147,21 +140,23 @@ def _before(option: str) -> str:
   return option if option.endswith(".") else f"{option} "
 
 
-def _find(config: ConfigDict, key: str, before: str) -> tuple[ConfigDict, str]:
+def _find(config: ConfigDict, key: str, option: str) -> tuple[ConfigDict, str]:
   """Return the section that holds a key, and the key's name in it."""
-  check_key(config, key, before)
+  check_key(config, key, option)
   *sections, name = key.split(".")
   for section in sections:
     config = config[section]
   if isinstance(config[name], ConfigDict):
-    raise InputError(f"{before}{key}: it is a section; set its keys: {', '.join(config[name])}")
+    keys = ", ".join(config[name])
+    raise InputError(f"{_before(option)}{key}: it is a section; set its keys: {keys}")
   return config, name
 
 
-def _wrong_type(section: ConfigDict, key: str, given: str, advice: str) -> InputError:
+def _wrong_type(section: ConfigDict, key: str, given: str) -> InputError:
   name = key.rpartition(".")[2]
   return InputError(
-    f"{given}: {key} is of type {section.get_type(name).__name__}, now {section[name]!r}; {advice}"
+    f"{given}: {key} is of type {section.get_type(name).__name__}, now {section[name]!r}; give one "
+    "value of that type (as2jax lab sweep --grid takes several)"
   )
 
 

@@ -144,18 +144,22 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
   are fields that do not come from the config.
 
   Raises:
-    InputError: an unknown name, a key that is no field, or a field without a value.
+    InputError: an unknown name, a key that is no field, a field without a value, or one out of range.
 
   """
   cls = find(table, section["name"], f"{key}.name")
   values = {k: v for k, v in section.items() if k != "name" and v is not None}
-  fields = inspect.signature(cls)
-  try:
-    fields.bind(**values, **extra)
-  except TypeError as error:
-    names = sorted(set(fields.parameters) - {*extra, "name", "parent"})
-    raise InputError(f"{key}: {error}; the fields of {cls.__name__} are {names}") from None
-  return cls(**values, **extra)
+  fields = inspect.signature(cls).parameters
+  for k in values:
+    if k not in fields:
+      names = sorted(set(fields) - {*extra, "name", "parent"})
+      raise InputError(f"{key}.{k} is not a field of {cls.__name__}; its fields are {names}")
+  given = {**values, **extra}
+  missing = [k for k, field in fields.items() if field.default is field.empty and k not in given]
+  if missing:
+    raise InputError(f"{key}: {cls.__name__} wants values for {missing}")
+  check_ranges(cls, values, key)
+  return cls(**given)
 
 
 def check_ranges(cls: Any, section: Any, key: str) -> None:
