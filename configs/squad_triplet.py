@@ -12,4 +12,4 @@ def get_config(argument=None):
   recipes.squad(config)
   config.data.negatives = "paragraph"
   config.epochs = 3
-  return words.apply_to_pool(config, argument)
+  return words.apply(config, argument)

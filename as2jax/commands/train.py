@@ -161,7 +161,7 @@ def list_names(
   about: dict[str, Any] = {
     "recipes": {name: recipe.__doc__ for name, recipe in recipes.SYSTEMS.items()}
     | dict.fromkeys(recipes.BASELINES, "Rank without training."),
-    "words": {word: recipe.__doc__ for word, recipe in {**words.WORDS, **words.POOLS}.items()},
+    "words": {word: recipe.__doc__ for word, recipe in words.WORDS.items()},
     "models": registry.MODELS,
     "encoders": registry.ENCODERS,
   }

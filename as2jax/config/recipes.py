@@ -41,13 +41,10 @@ def siamese(config: ConfigDict) -> None:
 def _asbert(config: ConfigDict) -> None:
   config.epochs = 40  # the paper gives none; patience ends the run
   config.patience = 20  # paper: 20 epochs
-  config.data.train_filter = "answerable"
-  config.data.max_length = 128  # paper: 128
+  config.data.update({"train_filter": "answerable", "max_length": 128})  # paper: 128
   config.batch.examples = 32  # paper: 32
-  config.optimizer.rate = 2e-5  # paper: 2e-5
-  config.optimizer.warmup = 0.1  # paper: 10 % of the data
-  config.optimizer.eps = 1e-8  # paper: 1e-8
-  config.optimizer.clip_norm = 1.0  # paper: 1
+  # paper: 2e-5; 10 % of the data; 1e-8; 1
+  config.optimizer.update({"rate": 2e-5, "warmup": 0.1, "eps": 1e-8, "clip_norm": 1.0})
 
 
 def crossencoder(config: ConfigDict) -> None:
@@ -60,41 +57,31 @@ def crossencoder(config: ConfigDict) -> None:
   config.epochs = 3
   config.data.max_length = 128  # paper: 128
   config.batch.examples = 16  # paper: 8, 16 or 24
-  config.optimizer.rate = 2e-5  # paper: 1e-5 or 2e-5
-  config.optimizer.schedule = "linear"
-  config.optimizer.warmup = 0.1
+  config.optimizer.update({"rate": 2e-5, "schedule": "linear", "warmup": 0.1})  # paper: or 1e-5
 
 
 def cassie(config: ConfigDict) -> None:
   """Set CASSIE (Nguyen et al. 2023, section 3), including what the paper leaves open."""
-  config.model = ConfigDict(
-    {
-      "name": "cassie",
-      "template": "context",  # context | pair (no context) | joint (the top K of another ranker)
-      # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
-      "segments": "four",
-      "segments_start": "normal",  # normal | zero
-      "alignment": "transport",  # transport | mean (no alignment)
-      "marginals": "frequency",  # frequency | uniform
-      "stop_words": True,  # whether stop words and punctuation are left out
-      "epsilon": 0.1,
-      "epsilon_relative": True,  # to the mean cost
-      "iterations": 50,
-      "transport_gradient": "envelope",  # envelope | unrolled
-      # The largest numbers of words; further words are left out. Without stop words, no question of
-      # WikiQA has more than 14 words, and 0.04 % of the sentences have more than 64.
-      "question_words": 16,
-      "sentence_words": 64,
-      "relevance": "plan",  # paper: plan; or plan_over_mass, nearest
-      "graph_layers": 2,  # paper: 2
-      "self_term": "none",  # paper: none; or residual, loop
-      "edges": "softmax",  # paper: softmax; or sigmoid
-      "head_reads": ("h",),  # paper: h; one or more of h, r, d, cls
-      "ranker_head": "none",  # none | linear | pooled: adds a transferred ranker's logit
-      "hidden": 400,  # paper: 400
-      "padding_node": False,
-    }
-  )
+  model = config.model = ConfigDict({"name": "cassie"})
+  model.template = "context"  # context | pair (no context) | joint (the top K of another ranker)
+  # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
+  model.segments = "four"
+  model.segments_start = "normal"  # normal | zero
+  model.alignment = "transport"  # transport | mean (no alignment)
+  model.marginals = "frequency"  # frequency | uniform
+  model.stop_words = True  # whether stop words and punctuation are left out
+  model.update(epsilon=0.1, epsilon_relative=True, iterations=50)  # relative to the mean cost
+  model.transport_gradient = "envelope"  # envelope | unrolled
+  # The largest numbers of words; further words are left out. Without stop words, no question of
+  # WikiQA has more than 14 words, and 0.04 % of the sentences have more than 64.
+  model.update(question_words=16, sentence_words=64)
+  model.relevance = "plan"  # paper: plan; or plan_over_mass, nearest
+  model.update(graph_layers=2, hidden=400)  # paper: 2 and 400
+  model.self_term = "none"  # paper: none; or residual, loop
+  model.edges = "softmax"  # paper: softmax; or sigmoid
+  model.head_reads = ("h",)  # paper: h; one or more of h, r, d, cls
+  model.ranker_head = "none"  # none | linear | pooled: adds a transferred ranker's logit
+  model.padding_node = False
   config.loss = ConfigDict({"name": "cassie", "gamma": 0.3, "mi_self_pairs": True})  # paper: 0.3
   _in_context(config)
 
@@ -122,10 +109,9 @@ def _in_context(config: ConfigDict) -> None:
   config.data.train_filter = "all"  # paper: all 2,118 questions
   config.data.holdout = 0.1  # paper: a small part of the training data, as dev is reported
   config.data.max_length = 256
-  config.batch.examples = 64  # paper: 64
-  config.batch.row_lengths = (256,)
-  config.optimizer.rate = 1e-5  # paper: Adam, 1e-5
-  config.optimizer.schedule, config.optimizer.warmup = "constant", 0.0
+  config.batch.update({"examples": 64, "row_lengths": (256,)})  # paper: 64
+  # paper: Adam, 1e-5
+  config.optimizer.update({"rate": 1e-5, "schedule": "constant", "warmup": 0.0})
   config.evaluation.splits = ("heldout", "dev+test")  # paper: both together
 
 
@@ -135,25 +121,18 @@ CETE_VECTORS = ("bert", "bert_large", "elmo", "glove")
 
 def feature_based(config: ConfigDict) -> None:
   """Set CETE's new encoder over frozen vectors (Laskar et al. 2020, section 3.1, 4.3)."""
-  config.model = ConfigDict(
-    {
-      "name": "feature_based",
-      "encoder_layers": 1,  # paper: 1
-      "num_heads": 8,  # paper: 8
-      "dropout": 0.2,  # paper: 0.2
-      "positions": "none",  # none | sinusoids, which the authors' code adds to GloVe alone
-      "feature_scale": 1.0,  # of the vectors, before positions are added
-      "norm": "pre",  # pre | post; the paper does not say
-      "storage": "float32",  # of the vectors on disk: float32 | float16
-    }
-  )
+  model = config.model = ConfigDict({"name": "feature_based"})
+  model.update(encoder_layers=1, num_heads=8, dropout=0.2)  # paper: all three
+  model.positions = "none"  # none | sinusoids, which the authors' code adds to GloVe alone
+  model.feature_scale = 1.0  # of the vectors, before positions are added
+  model.norm = "pre"  # pre | post; the paper does not say
+  model.storage = "float32"  # of the vectors on disk: float32 | float16
   config.loss = ConfigDict({"name": "squared_error"})
   config.epochs = 20  # the paper gives none; patience ends the run
   config.patience = 5
   config.data.max_length = 128
   config.batch.examples = 32  # the paper gives none
-  config.optimizer.rate = 5e-5  # paper: 5e-5
-  config.optimizer.clip_norm = 0.0
+  config.optimizer.update({"rate": 5e-5, "clip_norm": 0.0})  # paper: 5e-5
 
 
 def no_encoder(config: ConfigDict) -> None:
@@ -169,25 +148,21 @@ def cete(config: ConfigDict, argument: str | None) -> ConfigDict:
     InputError: two encoders, or an unknown word.
 
   """
+  kind = words.one_of(argument, CETE_VECTORS)
   named = words.split(argument)
-  kinds = [word for word in named if word in CETE_VECTORS]
-  both = kinds + [word for word in named if word in words.ENCODERS]
-  if kinds and len(both) > 1:
-    known = ", ".join((*CETE_VECTORS, *words.ENCODERS))
-    raise InputError(f"{' and '.join(both)}: name one of {known}")
+  if encoders := [word for word in named if kind and word in words.ENCODERS]:
+    raise InputError(f"{kind} and {' and '.join(encoders)}: name one of them")
   feature_based(config)
   words.apply(config, argument, (*CETE_VECTORS, "no_encoder"))
-  if kinds == ["bert"]:
-    config.encoder.pretrained = "bert-base-uncased"
-  elif kinds == ["bert_large"]:
-    config.encoder.pretrained = "bert-large-uncased"
-  elif kinds == ["elmo"]:
+  if kind in ("bert", "bert_large"):
+    size = kind.removeprefix("bert_").replace("bert", "base")
+    config.encoder.pretrained = f"bert-{size}-uncased"
+  elif kind == "elmo":
     elmo(config)
-  elif kinds == ["glove"]:  # 300 wide, which 8 heads do not divide
+  elif kind == "glove":  # 300 wide, which 8 heads do not divide
     static(config, GLOVE, lower=True)
-    config.model.num_heads = 6
-    config.model.positions = "sinusoids"
-    config.model.feature_scale = 300**0.5  # as in the authors' code
+    # The scale is as in the authors' code.
+    config.model.update({"num_heads": 6, "positions": "sinusoids", "feature_scale": 300**0.5})
   if "no_encoder" in named:
     no_encoder(config)
   return config
@@ -199,68 +174,42 @@ def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross")
   Words: `mlp`, decoders as in the paper's section 4.3; `small`, sizes and epochs that two CPU cores can
   train; `small,wide`, the same with encoders of 384 units; `tuned`, a recipe that learns to match. An
   encoder's word names the BERT whose input table words begin with.
-
-  Raises:
-    InputError: an unknown word, or `wide` without `small`.
-
   """
   named = words.split(argument)
   if "wide" in named and "small" not in named:
     raise InputError("`wide` widens the encoders of `small`: give `small,wide`, or neither")
   squad(config)
   config.encoder = word_table()
-  config.model = ConfigDict(
-    {
-      "name": "cross_vae",
-      "crossing": crossing,  # cross | dual | none
-      "decoder": "gru",  # gru | mlp
-      "hidden_size": 768,  # paper: 768
-      "decoder_size": 768,  # paper: 768
-      "hops": 4,
-      "attention_size": 350,  # Lin et al.: 350 units
-      "latent_size": 512,  # paper: 512
-      "question_length": 32,
-      "answer_length": 64,
-      "word_dropout": 0.0,
-      "tied": True,
-      # The paper compares samples (eq. 3), of which 3 % is signal at the start, and says nothing of how
-      # both encoders start: drawn apart they rank at chance, equal ones by shared words.
-      "match_on": "mean",  # mean | sample
-      "answer_start": "equal",  # equal | apart
-      "log_variance_start": 0.0,
-      "match_scale": 10.0,
-      "match_bias": -5.0,
-      "softmax_chunk": 512,
-      "unroll": 1,
-      "precision": "highest",  # default | high | highest
-    }
-  )
-  config.loss = ConfigDict(
-    {
-      "name": "cross_vae",
-      "alpha": 1.0,
-      "beta": 1.0,
-      "gamma": 1.0,
-      "epochs": config.get_oneway_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
-      "negatives": "in_batch",  # in_batch | sampled:k
-      "redundancy": 0.0,
-      "matching": "bce",  # paper: bce; or softmax
-      "reconstruction": "sum",  # paper: sum; or mean over words
-      "kl_schedule": "linear",  # paper: linear; or delayed, cyclical
-      "free_bits": 0.0,
-    }
-  )
+  model = config.model = ConfigDict({"name": "cross_vae"})
+  model.crossing = crossing  # cross | dual | none
+  model.decoder = "mlp" if "mlp" in named else "gru"
+  model.update(hidden_size=768, decoder_size=768, latent_size=512)  # paper: all three
+  model.update(hops=4, attention_size=350)  # Lin et al.: 350 units
+  model.update(question_length=32, answer_length=64, word_dropout=0.0, tied=True)
+  # The paper compares samples (eq. 3), of which 3 % is signal at the start, and says nothing of how
+  # both encoders start: drawn apart they rank at chance, equal ones by shared words.
+  model.match_on = "mean"  # mean | sample
+  model.answer_start = "equal"  # equal | apart
+  model.update(log_variance_start=0.0, match_scale=10.0, match_bias=-5.0)
+  model.update(softmax_chunk=512, unroll=1)
+  model.precision = "highest"  # default | high | highest
+  loss = config.loss = ConfigDict({"name": "cross_vae", "alpha": 1.0, "beta": 1.0, "gamma": 1.0})
+  loss.epochs = config.get_oneway_ref("epochs")  # paper: β rises by 2/epochs an epoch up to 1
+  loss.negatives = "in_batch"  # in_batch | sampled:k
+  loss.redundancy = 0.0
+  loss.matching = "bce"  # paper: bce; or softmax
+  loss.reconstruction = "sum"  # paper: sum; or mean over words
+  loss.kl_schedule = "linear"  # paper: linear; or delayed, cyclical
+  loss.free_bits = 0.0
   config.epochs = config.patience = 100  # paper: 100
   config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
   config.data.max_length = 64
   config.batch.update({"examples": 128, "packed": False, "num_row_buckets": 1, "rows": 256})
   config.batch.update({"row_lengths": (64,), "predict_rows": 128})
-  if "mlp" in named:
-    config.model.decoder = "mlp"
   for word, recipe in (("small", _small), ("tuned", _tuned), ("wide", _wide)):
     if word in named:
       recipe(config)
-  return words.apply_to_pool(config, argument, ("mlp", "small", "tuned", "wide"))
+  return words.apply(config, argument, ("mlp", "small", "tuned", "wide"))
 
 
 dual_vae = functools.partial(cross_vae, crossing="dual")
@@ -281,7 +230,7 @@ def _small(config: ConfigDict) -> None:
   # The paper gives no weights. The reconstruction of a text is about 250 nats and its matching 0.7:
   # with equal weights, matching does not begin to be learnt in so short a training.
   config.loss.alpha = config.loss.beta = 0.01
-  config.epochs, config.patience = 12, 12
+  config.epochs = config.patience = 12
   config.optimizer.rate = 1e-3
   config.data.max_length = 40
   config.batch.row_lengths = (40,)
@@ -312,35 +261,27 @@ def _wide(config: ConfigDict) -> None:
 
 def word_table() -> ConfigDict:
   """Return the encoder of words whose vectors begin with those of a BERT."""
-  return ConfigDict(
-    {
-      "name": "words",
-      "pretrained": "bert-base-uncased",  # paper: BERT token embeddings, 768
-      # Decoders generate the words of the training text. `data` (paper: each word has its vector,
-      # or the mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
-      "vocabulary": "data",  # data | train
-      "size": 0,  # the most frequent so many words are generated, the rest as above; 0: all
-      "scale": 1.0,  # of the BERT's vectors, at the start
-      "marks": ("[CLS]", "[SEP]"),  # entries of the BERT before and after each text
-      "hidden_dropout": 0.0,
-    }
-  )
+  encoder = ConfigDict({"name": "words"})
+  encoder.pretrained = "bert-base-uncased"  # paper: BERT token embeddings, 768
+  # Decoders generate the words of the training text. `data` (paper: each word has its vector, or the
+  # mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
+  encoder.vocabulary = "data"  # data | train
+  encoder.size = 0  # the most frequent so many words are generated, the rest as above; 0: all
+  encoder.scale = 1.0  # of the BERT's vectors, at the start
+  encoder.marks = ("[CLS]", "[SEP]")  # entries of the BERT before and after each text
+  encoder.hidden_dropout = 0.0
+  return encoder
 
 
 def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
   """Read word vectors in place of a transformer."""
-  config.encoder = ConfigDict(
-    {
-      "name": "static",
-      "vectors": vectors,  # a file, also under the folder of the data; `x.zip:member` for a zip's
-      "vocabulary": "data",  # the words of the data set; `file`: every row (to rank other texts)
-      "lower": lower,
-      "treebank": True,  # do n't, John 's, 1,000.5: as the vectors' own text was split
-      "unknown_words": "skip",  # words without a vector: skip | zero | mean | uniform
-      "markers": (),  # two words put around each sentence
-      "hidden_dropout": 0.0,
-    }
-  )
+  encoder = config.encoder = ConfigDict({"name": "static", "lower": lower})
+  encoder.vectors = vectors  # a file, also under the folder of the data; `x.zip:member` for a zip's
+  encoder.vocabulary = "data"  # the words of the data set; `file`: every row (to rank other texts)
+  encoder.treebank = True  # do n't, John 's, 1,000.5: as the vectors' own text was split
+  encoder.unknown_words = "skip"  # words without a vector: skip | zero | mean | uniform
+  encoder.markers = ()  # two words put around each sentence
+  encoder.hidden_dropout = 0.0
 
 
 def infersent(config: ConfigDict) -> None:
@@ -354,38 +295,36 @@ def infersent(config: ConfigDict) -> None:
 
 def elmo(config: ConfigDict) -> None:
   """Read ELMo (Peters et al. 2018), the mean of its three layers."""
-  config.encoder = ConfigDict(
-    {
-      "name": "elmo",
-      "pretrained": "elmo",  # the folder of options.json and *.hdf5, also under that of the data
-      "mix": "uniform",  # uniform | learned | top, or the number of a layer
-      "treebank": True,  # do n't, John 's, 1,000.5: as its training text was split
-      "unroll": 1,
-      "precision": placeholder(str),
-    }
-  )
+  encoder = config.encoder = ConfigDict({"name": "elmo", "unroll": 1})
+  encoder.pretrained = "elmo"  # the folder of options.json and *.hdf5, also under that of the data
+  encoder.mix = "uniform"  # uniform | learned | top, or the number of a layer
+  encoder.treebank = True  # do n't, John 's, 1,000.5: as its training text was split
+  encoder.precision = placeholder(str)
 
 
 def fast(config: ConfigDict) -> None:
   """Set the recommended bi-encoder: cosine of means, softmax over a question's own candidates."""
   config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 20.0})
-  _recommended(config)
+  _recommended(config, 20.0)
 
 
 def accurate(config: ConfigDict) -> None:
   """Set the recommended cross-encoder: the same softmax, a faster new head."""
   crossencoder(config)
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
-  _recommended(config)
+  _recommended(config, 1.0)
   config.optimizer.lr_multipliers = (("^(head|pooler)/", 10.0),)
 
 
 def embedder(config: ConfigDict) -> None:
   """Train a published bi-encoder with its pooling, layers and prompts as `fast` is."""
-  fast(config)
+  _published_embedder(config)
+  config.encoder.pretrained = SENTENCE_BERT
+  _recommended(config, 20.0)
+
+
+def _published_embedder(config: ConfigDict) -> None:
   config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
-  config.encoder.name, config.encoder.pretrained = "sentence_bert", SENTENCE_BERT
+  config.encoder.name = "sentence_bert"
 
 
 def reranker(config: ConfigDict) -> None:
@@ -395,35 +334,24 @@ def reranker(config: ConfigDict) -> None:
   that means "answers the question".
   """
   config.model = ConfigDict({"name": "reranker", "label": placeholder(int), "dropout": 0.1})
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
   config.encoder.name = "reranker"
-  _recommended(config)
+  _recommended(config, 1.0)
 
 
-def _recommended(config: ConfigDict) -> None:
+def _recommended(config: ConfigDict, scale: float) -> None:
   """Batch whole questions, so that each is compared with all of its candidates."""
+  config.loss = ConfigDict({"name": "list_softmax", "scale": scale})
   config.epochs = 3
   config.data.train_filter = "both"  # a question without a positive or a negative teaches nothing
   config.data.max_length = 128
   words.grouped(config)
-  config.optimizer.rate = 2e-5
-  config.optimizer.schedule = "linear"
-  config.optimizer.warmup = 0.1
+  config.optimizer.update({"rate": 2e-5, "schedule": "linear", "warmup": 0.1})
 
 
-RECOMMENDED: dict[str, words.Recipe] = {
-  "fast": fast,
-  "accurate": accurate,
-  "embedder": embedder,
-  "reranker": reranker,
-}
+RECOMMENDED = {recipe.__name__: recipe for recipe in (fast, accurate, embedder, reranker)}
 SYSTEMS: dict[str, words.Recipe] = {
   **RECOMMENDED,
-  "triplet": triplet,
-  "siamese": siamese,
-  "crossencoder": crossencoder,
-  "loct": loct,
-  "cassie": cassie,
+  **{recipe.__name__: recipe for recipe in (triplet, siamese, crossencoder, loct, cassie)},
 }
 LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
 UNTRAINED = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
@@ -507,28 +435,26 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
   """
   config.epochs = 0
   kind = _one_name(argument, BASELINES, "one of", "…_baseline.py:bm25")
-  named = words.split(argument)
-  if trains := [word for word in named if word in TRAINING]:
-    raise InputError(f"{' and '.join(trains)}: {kind} is not trained; leave it out")
-  encoders = [word for word in named if word in words.ENCODERS]
-  if kind in OWN_VECTORS and encoders:
-    raise InputError(f"{' and '.join(encoders)}: {kind} reads vectors of its own; leave it out")
+  idle = TRAINING
+  if kind in OWN_VECTORS:
+    idle += tuple(words.ENCODERS)
+  if named := [word for word in words.split(argument) if word in idle]:
+    why = "is not trained" if named[0] in TRAINING else "reads vectors of its own"
+    raise InputError(f"{' and '.join(named)}: {kind} {why}; leave it out")
   words.apply(config, argument, (kind,))
+  pretrained = config.encoder.pretrained
+  pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
+  config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
   if kind in LEXICAL:
     config.model = ConfigDict({"name": kind})
     if kind == "overlap_regression":
       config.model.overlap = "by_length"  # by_length | counts | shares
-    return config
-  if kind == "sbert":
-    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
-    config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names
-    config.data.max_length, config.batch.row_lengths = 0, (256,)  # cut where its folder says
-    if config.encoder.pretrained == "bert-base-uncased":
+  elif kind == "sbert":  # with the pooling and layers that its folder names, cut where it says
+    _published_embedder(config)
+    config.data.max_length, config.batch.row_lengths = 0, (256,)
+    if pretrained == "bert-base-uncased":
       config.encoder.pretrained = SENTENCE_BERT
-    return config
-  pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
-  config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
-  if kind == "glove":
+  elif kind == "glove":
     static(config, GLOVE, lower=True)
   elif kind == "fasttext":
     static(config, "fasttext/crawl-300d-2M.vec", lower=False)
@@ -537,7 +463,7 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
   elif kind == "infersent":
     infersent(config)
   elif kind == "word_table":
-    pretrained, config.encoder = config.encoder.pretrained, word_table()
+    config.encoder = word_table()
     config.encoder.pretrained = pretrained
   return config
 
@@ -579,30 +505,31 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   paths = {split: path for split, path in files.items() if path}
   model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   if "train" not in paths and (model.has_parameters or model.reads_training):
-    untrained = model.has_parameters and config.epochs == 0 and config.encoder.get("pretrained")
-    advice = f", or evaluate {untrained} without a run: as2jax evaluate {untrained} --data=FILE"
+    advice = ""
+    if model.has_parameters and config.epochs == 0 and config.encoder.get("pretrained"):
+      untrained = config.encoder.pretrained
+      advice = f", or evaluate {untrained} without a run: as2jax evaluate {untrained} --data=FILE"
     raise InputError(
       f"a run of {config.model.name} reads training questions, and of your own files there is only "
-      f"{' and '.join(paths)}: give a file for `train`, too" + advice * bool(untrained)
+      f"{' and '.join(paths)}: give a file for `train`, too{advice}"
     )
-  selects = "dev" in paths or "train" not in paths  # some rankers of words read no `train`
-  held_out = 0.0 if selects else config.data.holdout or HELD_OUT
+  held_out = config.data.holdout or HELD_OUT
+  if "dev" in paths or "train" not in paths:  # dev selects; some rankers of words read no `train`
+    held_out = 0.0
   reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in paths]
-  values: dict[str, Any] = {f"data.{split}": path for split, path in paths.items()}
-  values["data.name"] = "asnq_files" if config.data.name == "asnq_files" else "files"
-  values["data.rules"] = ()
-  values["data.holdout"] = held_out
-  values["evaluation.splits"] = tuple(reported)
-  return values
+  return {
+    **{f"data.{split}": path for split, path in paths.items()},
+    "data.name": "asnq_files" if config.data.name == "asnq_files" else "files",
+    "data.rules": (),
+    "data.holdout": held_out,
+    "evaluation.splits": tuple(reported),
+  }
 
 
 def _one_name(argument: str, known: tuple[str, ...], what: str, example: str) -> str:
   """Return the one word of an argument that is known; InputError where it is not one."""
-  named = words.split(argument)
-  found = [word for word in named if word in known]
+  found = [word for word in words.split(argument) if word in known]
   if len(found) != 1:
-    hint = "" if found else words.nearest(named, known)
-    raise InputError(
-      f"name {what} {', '.join(known)}{';' if 'recipe' in what else ':'} {hint or example}"
-    )
+    hint = "" if found else words.nearest(words.split(argument), known)
+    raise InputError(f"name {what} {', '.join(known)}; {hint or example}")
   return found[0]

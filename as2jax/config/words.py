@@ -24,15 +24,7 @@ BY_COSINE = ("feature_based", "cross_vae")  # models whose score is a cosine, wh
 NO_MARGIN = 1e9  # loss.false_negative_margin: no negative is left out
 
 
-def sample(config: ConfigDict) -> None:
-  """Read the embedded data with the small encoder: no download, about a minute."""
-  minilm(config)
-  config.data.name, config.data.rules = "sample", ()
-  config.epochs = min(config.epochs, 3)
-  config.checkpoint.steps = 20
-
-
-def _values(about: str, values: dict[str, Any]) -> Recipe:
+def _sets(about: str, values: dict[str, Any]) -> Recipe:
   """Return the recipe that sets values by dotted key; `about` is what lists say of it."""
 
   def recipe(config: ConfigDict) -> None:
@@ -42,28 +34,35 @@ def _values(about: str, values: dict[str, Any]) -> Recipe:
   return recipe
 
 
-def _encoder(pretrained: str, about: str) -> Recipe:
-  return _values(about, {"encoder.pretrained": pretrained})
-
-
-minilm = _encoder(MINILM, "Read all-MiniLM-L6-v2, the small real encoder from the package index.")
-roberta = _encoder("roberta-base", "Read RoBERTa-base in place of BERT-base.")
-transfer = _values(
+minilm = _sets(
+  "Read all-MiniLM-L6-v2, the small real encoder from the package index.",
+  {"encoder.pretrained": MINILM},
+)
+roberta = _sets("Read RoBERTa-base in place of BERT-base.", {"encoder.pretrained": "roberta-base"})
+transfer = _sets(
   "Train TANDA's first stage: a general ranker from a large data set.",
   {"epochs": 2, "optimizer.rate": 2e-5},
 )
-adapt = _values(
+adapt = _sets(
   "Train TANDA's second stage: go on from --config.warm_start.run with a small learning rate.",
   {"warm_start.scope": "all", "epochs": 2, "optimizer.rate": 1e-6},
 )
-grouped = _values(
+grouped = _sets(
   "Batch whole questions: each sentence is encoded once (labelled in the results).",
   {"batch.sampler": "grouped", "batch.examples": 1024},
 )
-shared = _values(
+shared = _sets(
   "Batch questions with the same candidates together, so that these are encoded once.",
   {"batch.sampler": "shared", "batch.examples": 2048},
 )
+
+
+def sample(config: ConfigDict) -> None:
+  """Read the embedded data with the small encoder: no download, about a minute."""
+  minilm(config)
+  config.data.name, config.data.rules = "sample", ()
+  config.epochs = min(config.epochs, 3)
+  config.checkpoint.steps = 20
 
 
 def large(config: ConfigDict) -> None:
@@ -74,8 +73,8 @@ def large(config: ConfigDict) -> None:
   config.encoder.pretrained = LARGER[base]
 
 
-def over_pairs(config: ConfigDict) -> None:
-  """Make an example of each pair of question and candidate, whole questions a batch.
+def over_pairs(config: ConfigDict) -> float:
+  """Make an example of each pair of question and candidate; return the scale of a softmax.
 
   A triplet or siamese network becomes the bi-encoder of the same vectors.
   """
@@ -83,74 +82,67 @@ def over_pairs(config: ConfigDict) -> None:
   if model.name in ("triplet", "siamese"):
     config.model = ConfigDict({"name": "biencoder", "pooling": model.pooling, "score": model.score})
   grouped(config)
-
-
-def _scale(config: ConfigDict) -> float:
-  cosine = config.model.get("score") == "cosine" or config.model.name in BY_COSINE
+  cosine = model.get("score") == "cosine" or model.name in BY_COSINE
   return COSINE_SCALE if cosine else 1.0
 
 
-def _loss(name: str, about: str, **fields) -> Recipe:
-  """Return the recipe of a loss over a question's own candidates."""
+def list_softmax(config: ConfigDict) -> None:
+  """Take a softmax of each positive against its question's negatives."""
+  config.loss = ConfigDict({"name": "list_softmax", "scale": over_pairs(config)})
 
-  def recipe(config: ConfigDict) -> None:
-    over_pairs(config)
-    config.loss = ConfigDict({"name": name, "scale": _scale(config), **fields})
 
-  recipe.__doc__ = about
-  return recipe
+def ranknet(config: ConfigDict) -> None:
+  """Take a logistic loss of pairs of a question's candidates."""
+  scale = over_pairs(config)
+  config.loss = ConfigDict({"name": "ranknet", "scale": scale, "weighting": "none"})
 
 
 def in_batch(config: ConfigDict) -> None:
   """Take InfoNCE over all candidates of the batch; for bi-encoders."""
-  similarity = config.model.get("score", "cosine")
-  _loss("in_batch_softmax", "", similarity=similarity, symmetric=False)(config)
-  config.loss.false_negative_margin = NO_MARGIN
+  similarity, scale = config.model.get("score", "cosine"), over_pairs(config)
+  config.loss = ConfigDict({"name": "in_batch_softmax", "scale": scale, "similarity": similarity})
+  config.loss.update({"symmetric": False, "false_negative_margin": NO_MARGIN})
 
 
 def distil(config: ConfigDict) -> None:
   """Learn the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
-  over_pairs(config)
-  scale = config.loss.get("scale", _scale(config))
+  scale = config.loss.get("scale", over_pairs(config))
   config.loss = ConfigDict({"name": "distillation", "scale": scale, "temperature": 1.0})
   config.data.train_filter = "all"  # labels are not read
 
 
 ENCODERS: dict[str, Recipe] = {
   "minilm": minilm,
-  "ettin17m": _encoder(
-    "jhu-clsp/ettin-encoder-17m", "Read the smallest ModernBERT of the Ettin suite."
+  "ettin17m": _sets(
+    "Read the smallest ModernBERT of the Ettin suite.",
+    {"encoder.pretrained": "jhu-clsp/ettin-encoder-17m"},
   ),
   "roberta": roberta,
-  "xlnet": _encoder("xlnet-base-cased", "Read XLNet-base in place of BERT-base."),
-  "modernbert": _encoder(
-    "answerdotai/ModernBERT-base", "Read ModernBERT-base in place of BERT-base."
+  "xlnet": _sets(
+    "Read XLNet-base in place of BERT-base.", {"encoder.pretrained": "xlnet-base-cased"}
+  ),
+  "modernbert": _sets(
+    "Read ModernBERT-base in place of BERT-base.",
+    {"encoder.pretrained": "answerdotai/ModernBERT-base"},
   ),
   "large": large,
 }
 LOSSES: dict[str, Recipe] = {
-  "list_softmax": _loss(
-    "list_softmax", "Take a softmax of each positive against its question's negatives."
-  ),
-  "ranknet": _loss(
-    "ranknet", "Take a logistic loss of pairs of a question's candidates.", weighting="none"
-  ),
+  "list_softmax": list_softmax,
+  "ranknet": ranknet,
   "in_batch": in_batch,
   "distil": distil,
 }
 STAGES: dict[str, Recipe] = {"transfer": transfer, "adapt": adapt}
 SAMPLERS: dict[str, Recipe] = {"grouped": grouped, "shared": shared}
-# Samplers come behind the losses, which set batches of their own.
-WORDS: dict[str, Recipe] = {"sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS}
 POOLS: dict[str, Recipe] = {
-  "squad_44": _values(
-    "Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"}
-  ),
-  "squad_parts": _values(
+  "squad_44": _sets("Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"}),
+  "squad_parts": _sets(
     "Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"}
   ),
 }
 ONE_OF = (LOSSES, SAMPLERS, STAGES, POOLS)  # of each, one word at most
+WORDS: dict[str, Recipe] = {"sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS, **POOLS}
 
 
 def split(argument: str | None) -> list[str]:
@@ -176,10 +168,10 @@ def nearest(words: Collection[str], known: Collection[str]) -> str:
 
 
 def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -> ConfigDict:
-  """Apply the words of a job's argument in their order, but data first and samplers last.
+  """Apply the words of a job's argument in their order, but pools first and samplers last.
 
   Args:
-    own: words of the job's own, which it applies itself; `POOLS` among them are known, too.
+    own: words of the job's own, which it applies itself.
 
   Raises:
     InputError: an unknown word, or one that replaces what a word before it has set.
@@ -187,11 +179,10 @@ def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -
   """
   words = split(argument)
   for group in ONE_OF:
-    named = [word for word in dict.fromkeys(words) if word in group]
-    if len(named) > 1:
-      raise InputError(f"{' and '.join(named)} replace one another: name one")
+    one_of(",".join(dict.fromkeys(words)), group)
   encoder = ""  # the word that names it
-  for word in sorted(words, key=SAMPLERS.__contains__):
+  # Samplers come behind the losses, which set batches of their own.
+  for word in sorted(words, key=lambda word: (word in SAMPLERS) - (word in POOLS)):
     if word in own:
       continue
     if word not in WORDS:
@@ -201,18 +192,7 @@ def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -
     before = config.encoder.get("pretrained")
     WORDS[word](config)
     if encoder and word != "large" and config.encoder.get("pretrained") != before:
-      advice = ", `sample` before it" * (word == "sample")
-      raise InputError(f"{encoder} and {word} each set the encoder: name one{advice}")
+      raise InputError(f"{encoder} and {word} each set the encoder: name one, behind `sample`")
     if word in ENCODERS:
       encoder = f"{encoder},{word}" if word == "large" and encoder else word
   return config
-
-
-def apply_to_pool(
-  config: ConfigDict, argument: str | None, own: Collection[str] = ()
-) -> ConfigDict:
-  """Apply the words of an argument, those of `POOLS` among them, which come first."""
-  for word in split(argument):
-    if word in POOLS:
-      POOLS[word](config)
-  return apply(config, argument, (*POOLS, *own))

@@ -74,10 +74,10 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   "options, told",
   [
     (["--set", "epochs=3"], "--set epochs: a key of training"),
-    (["--data=sample", "--splits=dev"], "--data=sample:dev"),
+    (["--data=sample", "--splits=dev"], "name the split of other data with it"),
     (["--data=sample:dev", "--drop"], "drop = True is for your own files"),
-    (["--columns=question=q"], "--columns is for a file of your own"),
-    (["--rules=ptb"], "--rules is for what is no run"),
+    (["--columns=question=q"], "--columns and --drop are for a file of your own"),
+    (["--rules=ptb"], "--rules and --output are for what is no run"),
   ],
 )
 def test_what_a_run_does_not_take_is_refused(finished_run, capsys, options, told):
@@ -130,8 +130,8 @@ def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished
   ("options", "told"),
   [
     ([], "holds no run, which would have data of its own: train first, or name labelled"),
-    (["--data=sample:test", "--set", "epochs=1"], "--set is for runs"),
-    (["--splits=dev"], "--splits is for runs"),
+    (["--data=sample:test", "--set", "epochs=1"], "--set and --splits are for runs"),
+    (["--splits=dev"], "--set and --splits are for runs"),
     (["--data=sample:test", "--rules=upper"], "data.rules holds 'upper'"),
     (["--data=sample:test", "-o", "scores.csv"], "--output=scores.csv: the scores are"),
     (["--data=squad:test"], "squad"),
