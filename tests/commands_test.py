@@ -104,7 +104,10 @@ def test_each_verb_has_examples(verb, capsys):
     (["rank", ".", "x.csv"], ["x.csv does not exist"]),
     (["serve", "../x"], ["../x is no run's folder, and no published model"]),
     (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".parquet, .tsv, .csv"]),
-    (["rank", "nowhere", "x", "--columns", "zebra=x"], ["no field 'zebra'", "question, candidate"]),
+    (
+      ["rank", "nowhere", "x", "--columns", "zebra=x"],
+      ["'zebra' with 'x' is no FIELD=COLUMN", "question, candidate"],
+    ),
     (["evaluate", "nowhere"], ["nowhere holds no run"]),
     (["compare", "nowhere"], ["nowhere"]),
     (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
@@ -282,7 +285,7 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   "content, message",
   [
     ("", "is empty"),
-    ("x\n", ":1: not a JSON object"),
+    ("x\n", ":1: 'x' is not a JSON object"),
     ('{"body": "x"}\n', "name the column: --columns text=COLUMN"),
     ("[]\n", "is not a JSON object"),
     ('{"text": "x"}\n{"text": " "}\n', ":2: 1 of 2 documents have no text"),
