@@ -103,11 +103,6 @@ def evaluate(
 
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
-  Raises:
-    InputError: a joint run whose first-stage ranking of these questions is not known, no questions, two
-      with one id, a candidate without label, nothing of the system's name, scores of another number than
-      candidates or (but for a run file's) that are not finite.
-
   """
   if isinstance(data, (str, os.PathLike)):
     data = datasets.by_address(os.fspath(data), columns=columns, drop=drop)
@@ -161,11 +156,8 @@ def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ("map", "mr
   """Compare systems that answered the same questions with the first of them.
 
   Args:
-    evaluations: two or more, from `evaluate`.
-    metrics: names, as a text joined by commas.
-
-  Raises:
-    InputError: fewer than two, other questions or another policy for ties, no such metric.
+    evaluations: two or more, from `evaluate`, of the same questions and policy for ties.
+    metrics: names, or a text of names joined by commas.
 
   """
   if len(evaluations) < 2 or not all(isinstance(one, Evaluation) for one in evaluations):

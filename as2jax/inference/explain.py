@@ -54,12 +54,7 @@ class Similarity:
 
 
 class Words:
-  """The words of one question and its candidate (a joint run: its K), as a run reads them.
-
-  Raises:
-    InputError: a model without tokens, a text without words.
-
-  """
+  """The words of one question and its candidate (a joint run: its K), as a run reads them."""
 
   def __init__(self, run: Run, question: Question):
     if not registry.has_parameters(run.config.model.name):
@@ -246,12 +241,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def from_texts(
   config: Any, question: str, candidates: Sequence[str], *, previous: str = "", following: str = ""
 ) -> Question:
-  """Returns the question with its candidate and context (a joint run: candidates), under its rules.
-
-  Raises:
-    InputError: context, or several candidates, for a run that does not read them.
-
-  """
+  """Returns the question with its candidate and context (a joint run: candidates), under its rules."""
   template = config.model.get("template", "")
   if (previous or following) and template != "context":
     raise InputError("--previous and --next: the run reads no context; leave them out")
@@ -273,10 +263,6 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
   """Returns a question of the run's data with one candidate, or with those that a joint run ranks.
 
   Where no candidate is named, it is the first right one, else the first.
-
-  Raises:
-    InputError: no such split, question or candidate; a candidate for a joint run.
-
   """
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))

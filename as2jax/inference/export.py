@@ -33,16 +33,7 @@ SIGMOID = "activation.Sigmoid"
 
 
 def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None) -> pathlib.Path:
-  """Writes the best checkpoint of a finished run to a new folder, whole or not at all.
-
-  Args:
-    seed: which of the run's; None where it has only one.
-
-  Raises:
-    InputError: the run is not finished, cannot be expressed in the original's architecture, or its
-      base weights have changed; the output exists.
-
-  """
+  """Writes the best checkpoint of a seed of a finished run to a new folder, whole or not at all."""
   opened = Run(run)
   config, content = opened.config, opened.results
   if not registry.has_parameters(config.model.name):
@@ -75,12 +66,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
 
 
 def published_form(model: System) -> PublishedForm:
-  """Returns what the model declares of its published form.
-
-  Raises:
-    InputError: no architecture of the original libraries gives the model's scores.
-
-  """
+  """Returns the published form of a model; InputError where no original architecture has its scores."""
   form = model.published_form()
   if form is None:
     raise InputError(

@@ -41,10 +41,6 @@ def make(
     question_id, candidate_id: those of the run's `split` in place of texts (`explain.from_data`).
     seed: which of the run's; the best where None.
 
-  Raises:
-    InputError: no run, no such question, candidate or seed, texts without words, an output that is
-      no picture or cannot be written.
-
   """
   output = epath.Path(output)
   if output.suffix.lower() not in FORMS:

@@ -174,11 +174,7 @@ class Rows:
   def hold_the_best(self, query: np.ndarray, entries: np.ndarray, k: int, lowest: float) -> bool:
     """Checks that the best k of all documents are among `entries`, whatever float32 has rounded.
 
-    Args:
-      query: prepared.
-      entries: what the device has found.
-      lowest: the score of the last of them, −∞ where all documents were found.
-
+    `lowest` is the score of the last entry, −∞ where all documents were found; `query` is prepared.
     """
     query = query.astype(np.float64)
     exact = self.take(entries).astype(np.float64) @ query
@@ -198,13 +194,7 @@ class Rows:
 
 
 class Index:
-  """Documents, searched by `search`; made by `Ranker.index`, opened again by `Index.open`.
-
-  Attributes:
-    ranker: the model that encodes queries (or ranks by words).
-    path: the folder, None for an index in memory.
-
-  """
+  """Documents, searched by `search`; made by `Ranker.index`, opened again by `Index.open`."""
 
   def __init__(self, ranker: Ranker, path: str | os.PathLike | None = None):
     """Makes an index without documents, in a folder that holds no other files."""
@@ -248,16 +238,7 @@ class Index:
 
   @classmethod
   def open(cls, path: str | os.PathLike, *, ranker: Ranker | None = None) -> "Index":
-    """Opens an index by its folder.
-
-    Args:
-      path: the folder.
-      ranker: the model that made it; None: it is loaded from where it was.
-
-    Raises:
-      InputError: no index lies there, a part is damaged, or another model made it.
-
-    """
+    """Opens an index by its folder; without the `ranker` that made it, loads that from where it was."""
     folder = _local(path)
     if not (folder / CONTENT).exists():
       raise InputError(f"{path} is no index (no {CONTENT}): as2jax index or Ranker.index makes one")
@@ -312,15 +293,16 @@ class Index:
       ids: of them, unlike all others; None: their positions.
       progress: called with the numbers of documents done and to do, after each part.
 
-    Raises:
-      InputError: no texts, an empty one, another number of ids, an id that occurs twice, a folder to
-        which another process adds, or has added since it was opened, or that cannot be written.
-
     """
     with self._adding, self._alone():
       added = parts_of(texts, ids, len(self))
       parts = list(self._rows.parts)
-      _check_ids([*parts, *added])
+      seen: set[str] = set()
+      for part in [*parts, *added]:
+        for name in part.ids:
+          if name in seen:
+            raise InputError(f"the id {name!r} occurs twice: give each document its own")
+          seen.add(name)
       count, done = sum(map(len, added)), 0
       try:
         self._write_content(parts)
@@ -342,13 +324,8 @@ class Index:
   ) -> list[Hit]:
     """Finds the k documents of greatest score, best first; equal scores in the documents' order.
 
-    Args:
-      query: a question.
-      k: how many.
-      rerank: another ranker (a cross-encoder), which ranks the best `depth` documents again; hits
-        then have its scores.
-      depth: see `rerank`; at least k are ranked again.
-
+    `rerank`, another ranker (a cross-encoder), ranks the best `depth` documents (at least k) again; hits
+    then have its scores.
     """
     return self.search_many([query], k, rerank=rerank, depth=depth)[0]
 
@@ -497,16 +474,6 @@ def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> lis
   return parts
 
 
-def _check_ids(parts: Sequence[Part]) -> None:
-  """Refuses an id that occurs twice."""
-  seen: set[str] = set()
-  for part in parts:
-    for name in part.ids:
-      if name in seen:
-        raise InputError(f"the id {name!r} occurs twice: give each document its own")
-      seen.add(name)
-
-
 def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndarray:
   """Scores prepared documents `[k, d]` in float64 as the model does: −‖u − v‖, cosine, product."""
   query, documents = query.astype(np.float64), prepared.astype(np.float64)
@@ -534,5 +501,5 @@ def _read_content(folder: pathlib.Path) -> dict[str, Any]:
 
 def _local(path: Any) -> pathlib.Path:
   if "://" in str(path):
-    raise InputError(f"{path}: an index lies on a local disk, to be memory-mapped")
+    raise InputError(f"{path}: an index lies on a local disk")
   return pathlib.Path(path).expanduser().absolute()

@@ -59,10 +59,6 @@ def load(
     label: of a published classifier with several classes, the one that means "answers the
       question", by its name or number; needed from three classes on.
 
-  Raises:
-    InputError: nothing of that name, a run that has not finished, a form that is not implemented,
-      damaged or missing weights.
-
   """
   source = os.fspath(source)
   folder = epath.Path(source).expanduser()
@@ -230,12 +226,7 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
 
 
 def _label(folder: epath.Path, published: SentenceFolder, label: str | int | None) -> int | None:
-  """Returns the number of the class that ranks, where it is given; None for what the folder says.
-
-  Raises:
-    InputError: no class of that name or number, or none is given and there are three or more.
-
-  """
+  """Returns the number of the class that ranks, where it is given; None for what the folder says."""
   names, classes = cross_encoder_folder.labels(folder), published.fields["layers"][-1][1]
   shown = ", ".join(f"{i} {name}" for i, name in enumerate(names)) or f"0 to {classes - 1}"
   if label is None and "label" not in published.fields:

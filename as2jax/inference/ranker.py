@@ -102,10 +102,6 @@ class Ranker:
       candidates: texts, or with context and title.
       top_k: how many are returned; all where None.
 
-    Raises:
-      InputError: one text in place of a list, a candidate that is neither a text nor a `Candidate`,
-        an empty text, or a score that is not finite.
-
     """
     if top_k is not None and top_k < 1:
       raise InputError(f"top_k = {top_k}: give 1 or more")
@@ -132,13 +128,7 @@ class Ranker:
     return self.rank_many(questions)
 
   def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Scores each (question, candidate), float32 `[n]`; higher is better.
-
-    Raises:
-      InputError: the model scores the candidates of a question together, or an entry is not two
-        texts.
-
-    """
+    """Scores each (question, candidate), float32 `[n]`; higher is better."""
     if self.model.layout == "joint":
       raise InputError(
         f"{self.name} scores the candidates of a question together, so that a pair has no score "
@@ -200,11 +190,6 @@ class Ranker:
       path: a folder to keep it in, which is memory-mapped. The same call goes on with an index that
         was interrupted, and opens one that is complete.
       progress: called with the numbers of documents done and to do, after each part.
-
-    Raises:
-      TypeError: the model has no vectors.
-      InputError: no texts, an empty one, another number of ids, a score that cannot be searched, or
-        a path that holds another index or other files.
 
     """
     if not self.has_vectors:
@@ -294,11 +279,7 @@ def ranked_rows(
 ) -> list[dict[str, Any]]:
   """Returns the rows of a user's table, best first in each question, with rank from 1 and score.
 
-  Args:
-    own: the table; the log counts its questions without candidates, which have no row.
-    scores: one array a question, one score a candidate.
-    top: candidates of a question; all where None.
-
+  Questions without candidates have no row; the log counts them.
   """
   empty = sum(not question.candidates for question in own.questions)
   if empty:

@@ -51,13 +51,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 class Run:
-  """A run of `as2jax.main`, by its folder.
-
-  Attributes:
-    folder: where it lies, absolute.
-    config: as the run resolved it, or the one that was given.
-
-  """
+  """A run of `as2jax.main`, by its absolute `folder`, with its resolved `config`."""
 
   def __init__(
     self,
@@ -71,12 +65,9 @@ class Run:
 
     Args:
       folder: `--workdir` of the run.
-      config: in place of the run's own: to use it with other data or on other devices.
+      config: of the same model, in place of the run's own: for other data or devices.
       data: whether the config's data set is read, too; by default where `config` is given.
       dtype: of the encoder's computation, float32 or bfloat16; None: the config's.
-
-    Raises:
-      InputError: the folder holds no run, or one of another model than `config` describes.
 
     """
     folder = epath.Path(folder).expanduser()
@@ -124,15 +115,8 @@ class Run:
   def ranker(self, seed: int | Literal["best"] = "best") -> Ranker:
     """Places the parameters of a seed's best checkpoint on the devices, ready to rank.
 
-    Rankers of one run share their compiled programs. A ranker without parameters has no checkpoint
-    and needs no finished run.
-
-    Args:
-      seed: of the run's; `best` is the one with the greatest value of the metric that selects.
-
-    Raises:
-      InputError: no such seed, the run has not finished, or its checkpoint is absent or damaged.
-
+    Rankers of one run share their compiled programs. The `best` seed has the greatest value of the metric
+    that selects. A ranker without parameters needs no finished run.
     """
     if registry.has_parameters(self.config.model.name):
       _ = self.results  # which say that it has finished
@@ -146,14 +130,10 @@ class Run:
   def report(
     self, output: epath.PathLike = "", *, against: Sequence[epath.PathLike] = (), **options: Any
   ) -> epath.Path:
-    """Writes one self-contained HTML page that shows the run; returns its path.
+    """Writes one self-contained HTML page (`report.html` in the run's folder); returns its path.
 
-    Args:
-      output: the page, a .html; by default `report.html` in the run's folder.
-      against: folders of runs, tables or TREC run files that stand in the page, too; the others are
-        compared with the first of them.
-      options: of `as2jax.report.make.make`.
-
+    `against` are folders of runs, tables or TREC run files that stand in the page, too: the others are
+    compared with the first of them. `options` are those of `as2jax.report.make.make`.
     """
     names = [*map(str, against), str(self.folder)]
     return registry.resolve(REPORT)(names, output or self.folder / "report.html", **options)
@@ -206,10 +186,7 @@ class Run:
   def start_from(self, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
     """Names the run file of the first-stage ranking of `questions`, before the first `ranker`.
 
-    Args:
-      ranking: the run file; "" for none, which joint models refuse.
-      questions: under the run's text rules.
-
+    The questions are under the run's text rules; joint models refuse "", which is no ranking.
     """
     if ranking:
       self._ranking = Ranking()
@@ -265,12 +242,7 @@ class Run:
 
 
 def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list[jax.Device]]:
-  """Returns the config for the devices that are here, and those: one of them where not all fit.
-
-  Args:
-    source: what is opened, for the log.
-
-  """
+  """Returns the config for the devices that are here, and those: one of them where not all fit."""
   cpu_compiler.check(devices.backend())
   here = jax.devices()
   shards = len(here) // config.sharding.tensor

@@ -28,7 +28,7 @@ from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
-SEARCHED = (16, 32, 64, 128)  # hits up to which a search has a program, compiled at the start
+SEARCHED = (16, DEPTH)  # hits up to which a search has a program, compiled at the start
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
 KINDS = {429: "Overloaded", 500: "Backend"}  # `error_type` by status; others: Validation
 
@@ -215,14 +215,7 @@ class Queue:
 def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits(), warm_up: bool = True
 ) -> fastapi.FastAPI:
-  """Returns the ASGI application; its start compiles the programs, of searches with `k` up to 128.
-
-  Args:
-    ranker: ranks for `/rerank`, and what `/search` found where a body says `rerank`.
-    index: searched by `/search`; limits: of requests.
-    warm_up: whether the start compiles; False where that has been done.
-
-  """
+  """Returns the ASGI application; its start compiles the programs where `warm_up`."""
   queue = Queue(ranker, index, limits)
 
   @contextlib.asynccontextmanager
@@ -301,12 +294,7 @@ def serve(
   port: int = 8080,
   limits: Limits = Limits(),
 ) -> None:
-  """Serves until SIGINT or SIGTERM comes; what was accepted before is answered.
-
-  Raises:
-    InputError: the index is damaged, or the port cannot be used.
-
-  """
+  """Serves until SIGINT or SIGTERM comes; what was accepted before is answered."""
   web = server(application(ranker, index, limits=limits, warm_up=False), host, port)
   _warm_up(ranker, index)  # here, because uvicorn would print a traceback of what it raises
   with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again at its end

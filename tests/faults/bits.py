@@ -30,28 +30,18 @@ from tests.faults.totals import Totals
 from tests.file_damage import files, flip_bit
 
 
-class Said(logging.Handler):
-  """The warnings of a case."""
-
-  def __init__(self):
-    super().__init__(logging.WARNING)
-    self.lines: list[str] = []
-
-  def emit(self, record: logging.LogRecord) -> None:
-    """Keeps the message."""
-    self.lines.append(record.getMessage())
-
-
 @contextlib.contextmanager
 def said() -> Iterator[list[str]]:
   """The warnings logged in a block, which nobody else hears."""
-  handler, before = Said(), logging.root.manager.disable
+  lines: list[str] = []
+  handler, before = logging.Handler(logging.WARNING), logging.root.manager.disable
+  handler.emit = lambda record: lines.append(record.getMessage())
   logging.disable(logging.NOTSET)
   loggers = [logging.getLogger(), logging.getLogger("absl")]
   others = [logger.handlers for logger in loggers]
   loggers[0].handlers, loggers[1].handlers = [handler], []
   try:
-    yield handler.lines
+    yield lines
   finally:
     for logger, handlers in zip(loggers, others):
       logger.handlers = handlers

@@ -15,7 +15,6 @@ from tests.faults.totals import Totals
 
 SIZES = {  # part -> its sizes in the large form, in the small form
   "stops": ((50, 10, 12), (3, 2, 5)),
-  "interrupts": ((100,), (8,)),
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
   "caches": ((300,), (15,)),
@@ -30,12 +29,8 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[
   runs = stops.Runs(base / "runs")
   if part == "stops":
     return stops.stop(runs, seed, *sizes)
-  if part in ("interrupts", "checkpoints", "weights") and not runs.plain.exists():
+  if part in ("checkpoints", "weights") and not runs.plain.exists():
     runs.finish("plain")
-  if part == "interrupts":
-    from tests.faults import interrupts
-
-    return interrupts.interrupt(runs, seed, *sizes)
   if part == "fuzz":
     from tests.faults import readers
 

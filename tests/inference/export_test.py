@@ -25,7 +25,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal
 from as2jax.training import record
 from as2jax.training.build import load
-from as2jax.training.loop import train_and_evaluate
 
 TOLERANCE = 1e-4
 
@@ -126,22 +125,6 @@ def test_a_biencoder_scores_the_same(
   assert_same(loaded_scores(folder), own_scores(path, ranks_below), 1e-5)
   settings = json.loads((folder / "config_sentence_transformers.json").read_text())
   assert settings["similarity_fn_name"] == similarity
-
-
-@pytest.mark.slow
-def test_an_exported_folder_is_a_baseline_that_exports_again(trained, tmp_path):
-  path, config = trained(
-    "bert", "triplet", model__score="cosine", model__pooling="weighted_mean", epochs=0
-  )
-  first = export.export(path, tmp_path / "first")
-  with config.unlocked():
-    config.encoder.name, config.encoder.pretrained = "sentence_bert", str(first)
-    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
-    config.loss = ConfigDict({"name": "none"})
-  train_and_evaluate(config, tmp_path / "again")
-  assert_same(own_scores(tmp_path / "again"), own_scores(path))
-  second = export.export(tmp_path / "again", tmp_path / "second")
-  assert_same(similarity_scores(second), own_scores(path))
 
 
 @pytest.mark.parametrize(

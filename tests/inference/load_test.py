@@ -1,7 +1,6 @@
 """`as2jax.load` opens runs and published folders alike; `as2jax.train` makes a run."""
 
 import json
-import pathlib
 import pkgutil
 import shutil
 
@@ -141,33 +140,6 @@ def test_a_classifier_of_other_sizes_is_refused(tmp_path):
     as2jax.load(folder, label=0).rank(QUESTION, TEXTS)
 
 
-def rows(path: pathlib.Path, questions: int) -> pathlib.Path:
-  lines = ["question\tcandidate\tlabel"]
-  for i in range(questions):
-    lines += [f"who is number {i}\tnumber {i} is here\t1", f"who is number {i}\ta dog\t0"]
-  path.write_text("\n".join(lines) + "\n")
-  return path
-
-
-@pytest.mark.slow
-def test_a_job_is_trained_on_files_of_ones_own(tmp_path):
-  overrides = {
-    "encoder.pretrained": tiny.encoder_folder(),
-    "epochs": 1,
-    "data.max_length": 64,
-    "batch.row_lengths": [64],
-    "log.tensorboard": False,
-    "compilation_cache": "off",
-    "batch.shards": 2,
-  }
-  data = {"train": rows(tmp_path / "train.tsv", 30)}
-  run = as2jax.train("wikiqa_triplet:grouped", tmp_path / "run", data=data, overrides=overrides)
-  assert run.config.data.name == "files" and run.config.data.holdout == 0.1
-  assert run.results["data"]["splits"]["heldout"]["questions"] == 3
-  assert any("heldout" in name for name in run.metrics)
-  assert len(run.ranker().rank("who is number 3", ["a dog", "number 3 is here"])) == 2
-
-
 def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
   train = lambda job="wikiqa_triplet:sample", **options: as2jax.train(
     job, tmp_path / "run", **options
@@ -194,18 +166,6 @@ def moved(run, target):
   return target
 
 
-def test_a_platform_that_is_not_here_is_told_before_a_checkpoint_is_read(finished_run, monkeypatch):
-  def absent():
-    raise as2jax.InputError("JAX_PLATFORMS=cuda: no such device")
-
-  monkeypatch.setattr("as2jax.runtime.devices.backend", absent)
-  monkeypatch.setattr("as2jax.inference.run.read_best", lambda folder, step: 1 / 0)
-  opened = as2jax.open_run(finished_run("triplet"))
-  for use in (opened.ranker, lambda: opened.parameters(0)):
-    with pytest.raises(as2jax.InputError, match="no such device"):
-      use()
-
-
 def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path, monkeypatch):
   """Its folder holds the tokeniser, the encoder's config and all parameters."""
   monkeypatch.chdir(tmp_path)
@@ -220,10 +180,6 @@ def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path
   frozen = as2jax.open_run(moved(finished_run("cete"), tmp_path / "cete"))
   with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
     frozen.ranker()  # its encoder is read anew for every text
-  left = moved(finished_run("triplet"), tmp_path / "left")
-  (left / "results.json").unlink()
-  with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
-    _ = as2jax.open_run(left).components
 
 
 def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path, capsys):
