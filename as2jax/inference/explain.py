@@ -39,7 +39,6 @@ class Similarity:
     score: what the model ranks the candidate by (of a plan, its cost); score_name: its name.
     what: the values are: `cosine`, `plan`, or the model's own `similarity`.
     mode: names one of several matrices, such as `mode 1` or the sentence `previous`.
-    marked: the words of the relevant context, `[candidate words]`; None: none are marked.
 
   """
 
@@ -50,7 +49,6 @@ class Similarity:
   score_name: str
   what: str = "cosine"
   mode: str = ""
-  marked: np.ndarray | None = None
 
 
 class Words:
@@ -100,8 +98,7 @@ class Words:
 
     Returns:
       Plans π (without words where a sentence is absent), scored by the cost d = Σ D·π; and α
-      `[K, K]`, what sentence j sends to sentence i, or None without graph convolutions. No relevant
-      context is marked where every word is relevant (`model.alignment = 'mean'`).
+      `[K, K]`, what sentence j sends to sentence i, or None without graph convolutions.
 
     """
     model = self.components.model
@@ -118,12 +115,9 @@ class Words:
     for k, (name, text) in enumerate(_sentences(model.template, self.question, len(of.distance))):
       columns = np.flatnonzero(of.sentence[k] >= 0)
       plan = of.plan[k][np.ix_(rows, columns)].astype(np.float64)
-      marked = None
-      if model.alignment != "mean":
-        marked = of.selected[k, columns]
       found = named(text, of.sentence[k, columns])
       cost = float(of.distance[k])
-      plans.append(Similarity(question_words, found, plan, cost, "cost", "plan", name, marked))
+      plans.append(Similarity(question_words, found, plan, cost, "cost", "plan", name))
     _require_words("question", question_words)
     _require_words("candidate", plans[0].candidate)
     if not model.graph_layers:

@@ -34,7 +34,7 @@ SIGMOID = "activation.Sigmoid"
 
 def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None) -> pathlib.Path:
   """Writes the best checkpoint of a seed of a finished run to a new folder, whole or not at all."""
-  opened = Run(run)
+  opened = Run(run, as_begun=True)
   config, content = opened.config, opened.results
   if not registry.has_parameters(config.model.name):
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")
@@ -43,7 +43,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   seed = opened.check_seed(seed)
   if "://" in str(output) or not _is_new(pathlib.Path(output)):
     raise InputError(f"{output} is not a new or empty local folder; name one")
-  components = opened.load_components(finished=False)
+  components = opened.components
   form = published_form(components.model)
   params = opened.parameters(seed)
   for text in model_card.differences(config, components.model, form):

@@ -91,9 +91,6 @@ def draw(panels: Sequence[Similarity], output: epath.Path, name: str) -> None:
     turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     axis.set_xticks(range(columns), labels=panel.candidate, parse_math=False, **turned)
     axis.set_yticks(range(rows), labels=panel.question, parse_math=False)
-    if panel.marked is not None:
-      for at in np.flatnonzero(panel.marked):
-        axis.get_xticklabels()[at].set(weight="bold", color="tab:red")
     axis.set_ylabel("question")
     title = f"{name} {panel.mode}: {panel.score_name} {panel.score:.3f}"
     lines = textwrap.wrap(title, max(int(size[0] * 9), 30))

@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,77 +55,58 @@ class Hit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Strings:
-  """Texts as one array of UTF-8 bytes and the offset at which each begins, `[n + 1]`."""
-
-  data: np.ndarray
-  offsets: np.ndarray
-
-  @classmethod
-  def of(cls, texts: Sequence[str]) -> "Strings":
-    """Packs texts; lone surrogates survive."""
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
-
-  def __len__(self) -> int:
-    return len(self.offsets) - 1
-
-  def __iter__(self) -> Iterator[str]:
-    return (self[i] for i in range(len(self)))
-
-  def __getitem__(self, i: int) -> str:
-    piece = self.data[self.offsets[i] : self.offsets[i + 1]]
-    return piece.tobytes().decode("utf-8", "surrogatepass")
-
-
-@dataclasses.dataclass(frozen=True)
 class Part:
   """Some documents of an index, in memory or memory-mapped.
 
   Attributes:
-    texts, ids: of the documents.
-    digest: SHA-256 of both.
-    vectors: `[n, d]` float32, prepared for the search; None where documents are ranked by words.
+    arrays: `text_bytes` (UTF-8) and `text_offsets` `[n + 1]`, where each text begins; `id_bytes` and
+      `id_offsets`; `vectors` `[n, d]` float32, prepared for the search, unless words rank.
+    digest: SHA-256 of texts and ids.
     made_by: the fingerprint of the model that encoded them.
     error: bound on the rounding of a float32 score, for a query of length 1.
 
   """
 
-  texts: Strings
-  ids: Strings
+  arrays: Mapping[str, np.ndarray]
   digest: str
-  vectors: Any = None
   made_by: str = ""
   error: float = 0.0
 
   def __len__(self) -> int:
-    return len(self.texts)
+    return len(self.arrays["text_offsets"]) - 1
+
+  @classmethod
+  def of(cls, texts: Sequence[str], ids: Sequence[str]) -> "Part":
+    """Packs documents, without vectors; lone surrogates survive."""
+    arrays, digest = {}, hashlib.sha256()
+    for name, strings in (("text", texts), ("id", ids)):
+      encoded = [one.encode("utf-8", "surrogatepass") for one in strings]
+      offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+      arrays[f"{name}_bytes"] = np.frombuffer(b"".join(encoded), np.uint8)
+      arrays[f"{name}_offsets"] = offsets
+      digest.update(offsets.tobytes() + b"".join(encoded))
+    return cls(arrays, digest.hexdigest())
+
+  def string(self, name: str, i: int) -> str:
+    """Returns the `text` or the `id` of a document."""
+    first, last = self.arrays[f"{name}_offsets"][i : i + 2]
+    return self.arrays[f"{name}_bytes"][first:last].tobytes().decode("utf-8", "surrogatepass")
+
+  def strings(self, name: str) -> list[str]:
+    """Returns the `text` or the `id` of every document."""
+    return [self.string(name, i) for i in range(len(self))]
 
   @classmethod
   def read(cls, folder: pathlib.Path) -> "Part | None":
     """Memory-maps what `write` wrote; None where not all of it is there."""
     stored = cache.read(folder, "part of an index")
-    if stored is None:
-      return None
-    arrays = stored.arrays
-    texts = Strings(arrays["text_bytes"], arrays["text_offsets"])
-    ids = Strings(arrays["id_bytes"], arrays["id_offsets"])
-    return cls(texts, ids, vectors=arrays.get("vectors"), **stored.fields)
+    return None if stored is None else cls(stored.arrays, **stored.fields)
 
   def write(self, folder: pathlib.Path) -> None:
     """Writes the part into a folder, whole or not at all."""
-    arrays = {
-      "text_bytes": self.texts.data,
-      "text_offsets": self.texts.offsets,
-      "id_bytes": self.ids.data,
-      "id_offsets": self.ids.offsets,
-    }
-    if self.vectors is not None:
-      arrays["vectors"] = self.vectors
 
     def build(writer: cache.Writer) -> dict[str, Any]:
-      for name, array in arrays.items():
+      for name, array in self.arrays.items():
         writer.create(name, array.shape, array.dtype)
         writer.write(name, array)
       return {"digest": self.digest, "made_by": self.made_by, "error": self.error}
@@ -146,17 +127,21 @@ class Rows:
   @property
   def shape(self) -> tuple[int, int]:
     """`[rows, d]`."""
-    return len(self), self.parts[0].vectors.shape[1]
+    return len(self), self.parts[0].arrays["vectors"].shape[1]
 
   def __getitem__(self, rows: slice) -> np.ndarray:
     first, last, _ = rows.indices(len(self))
     pieces = []
     for start, part in zip(self.starts, self.parts):
       if start < last and start + len(part) > first:
-        pieces.append(part.vectors[max(first - start, 0) : last - start])
+        pieces.append(part.arrays["vectors"][max(first - start, 0) : last - start])
     if len(pieces) == 1:  # not copied
       return pieces[0]
     return np.concatenate(pieces)
+
+  def strings(self, name: str) -> list[str]:
+    """Returns the `text` or the `id` of every document."""
+    return [string for part in self.parts for string in part.strings(name)]
 
   def find(self, entry: int) -> tuple[Part, int]:
     """Returns the part that holds a document, and its position there."""
@@ -168,7 +153,7 @@ class Rows:
     rows = []
     for entry in entries:
       part, at = self.find(entry)
-      rows.append(part.vectors[at])
+      rows.append(part.arrays["vectors"][at])
     return np.stack(rows)
 
   def hold_the_best(self, query: np.ndarray, entries: np.ndarray, k: int, lowest: float) -> bool:
@@ -270,12 +255,12 @@ class Index:
   @property
   def texts(self) -> list[str]:
     """Of all documents."""
-    return [text for part in self._rows.parts for text in part.texts]
+    return self._rows.strings("text")
 
   @property
   def ids(self) -> list[str]:
     """Of all documents."""
-    return [name for part in self._rows.parts for name in part.ids]
+    return self._rows.strings("id")
 
   def add(
     self,
@@ -299,7 +284,7 @@ class Index:
       parts = list(self._rows.parts)
       seen: set[str] = set()
       for part in [*parts, *added]:
-        for name in part.ids:
+        for name in part.strings("id"):
           if name in seen:
             raise InputError(f"the id {name!r} occurs twice: give each document its own")
           seen.add(name)
@@ -348,8 +333,9 @@ class Index:
       its, candidates = [], []
       for entry, score in zip(entries.tolist(), scores.tolist(), strict=True):
         part, at = rows.find(entry)
-        its.append(Hit(entry, score, part.texts[at], part.ids[at]))
-        candidates.append(Candidate(str(len(candidates)), part.texts[at]))
+        hit = Hit(entry, score, part.string("text", at), part.string("id", at))
+        candidates.append(Candidate(str(len(its)), hit.text))
+        its.append(hit)
       hits.append(its)
       questions.append(Question(str(i), query, tuple(candidates)))
     if rerank is None:
@@ -386,8 +372,7 @@ class Index:
 
   def _by_words(self, queries: Sequence[str], k: int, rows: Rows) -> Found:
     if (words := self._words) is None or words[0] is not rows:
-      texts = [text for part in rows.parts for text in part.texts]
-      self._words = words = rows, self.ranker.over_pool(texts)
+      self._words = words = rows, self.ranker.over_pool(rows.strings("text"))
     results = []
     for query in queries:
       scores = words[1](query)
@@ -419,12 +404,12 @@ class Index:
       if stored and (stored.digest, stored.made_by) == (part.digest, ranker.fingerprint):
         return stored
       shutil.rmtree(folder, ignore_errors=True)  # of other documents
-    vectors, error = None, 0.0
+    part = dataclasses.replace(part, made_by=ranker.fingerprint)
     if ranker.has_vectors:
-      vectors = ranker.encode_document(list(part.texts))
+      vectors = ranker.encode_document(part.strings("text"))
       vectors = exact_search.prepared(vectors, ranker.similarity, side="pool")
-      error = exact_search.rounding(vectors)
-    part = dataclasses.replace(part, vectors=vectors, error=error, made_by=ranker.fingerprint)
+      arrays = {**part.arrays, "vectors": vectors}
+      part = dataclasses.replace(part, arrays=arrays, error=exact_search.rounding(vectors))
     if folder is None:
       return part
     part.write(folder)
@@ -464,14 +449,8 @@ def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> lis
   for name, text in zip(ids, texts):
     if not isinstance(text, str) or not text.strip():
       raise InputError(f"document {name!r} is {text!r}: give a text")
-  parts = []
-  for at in range(0, len(texts), DOCUMENTS):
-    packed = Strings.of(texts[at : at + DOCUMENTS]), Strings.of(ids[at : at + DOCUMENTS])
-    digest = hashlib.sha256()
-    for strings in packed:
-      digest.update(strings.offsets.tobytes() + strings.data.tobytes())
-    parts.append(Part(*packed, digest.hexdigest()))
-  return parts
+  starts = range(0, len(texts), DOCUMENTS)
+  return [Part.of(texts[at : at + DOCUMENTS], ids[at : at + DOCUMENTS]) for at in starts]
 
 
 def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndarray:

@@ -60,6 +60,7 @@ class Run:
     *,
     data: bool | None = None,
     dtype: str | None = None,
+    as_begun: bool = False,
   ):
     """Reads the config; data, weights and devices are touched by `ranker` alone.
 
@@ -68,6 +69,7 @@ class Run:
       config: of the same model, in place of the run's own: for other data or devices.
       data: whether the config's data set is read, too; by default where `config` is given.
       dtype: of the encoder's computation, float32 or bfloat16; None: the config's.
+      as_begun: whether the encoder's folder and weights are read that training began with.
 
     """
     folder = epath.Path(folder).expanduser()
@@ -75,7 +77,7 @@ class Run:
     path = self.folder / "config.json"
     if not path.exists():
       raise InputError(f"{folder} holds no run (no config.json): train first")
-    self._own, self._ranking = config is None, None
+    self._own, self._ranking, self._as_begun = config is None, None, as_begun
     self._data = config is not None if data is None else data
     if config is None:
       config = jobs.of_run(str(path))
@@ -160,7 +162,16 @@ class Run:
 
     Of a finished run all of them, and all parameters, lie in its folder.
     """
-    components = self.load_components(finished=self._own and results.read(self.folder) is not None)
+    config = self.config
+    if registry.has_parameters(config.model.name):  # no device ranks by words
+      self._devices = jax.devices()
+      if self._own:  # a config that was given must fit the devices
+        config, self._devices = fitted_to_devices(config, str(self.folder))
+    use_compile_cache(config)
+    finished = self._own and not self._as_begun and results.read(self.folder) is not None
+    read = functools.partial(load, config, data=self._data, workdir=self.folder, finished=finished)
+    components = processes.in_order(read)
+    record.check(self.folder, components)
     if components.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
@@ -171,17 +182,6 @@ class Run:
     if self._ranking is None and components.dataset is not None:
       return components
     return components.with_ranking(self._ranking or OrderGiven())
-
-  def load_components(self, *, finished: bool) -> Components:
-    """Loads the parts; where not `finished`, with the weights that training began with."""
-    config = self.config
-    if registry.has_parameters(config.model.name):  # no device ranks by words
-      config = self._for_this_machine[0]
-    use_compile_cache(config)
-    read = functools.partial(load, config, data=self._data, workdir=self.folder, finished=finished)
-    components = processes.in_order(read)
-    record.check(self.folder, components)
-    return components
 
   def start_from(self, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
     """Names the run file of the first-stage ranking of `questions`, before the first `ranker`.
@@ -211,18 +211,13 @@ class Run:
     return FittedRanker(model, dataset.splits["train"])
 
   @functools.cached_property
-  def _for_this_machine(self) -> tuple[ConfigDict, list[jax.Device]]:
-    """The config and the devices: the run's own is fitted to those here, a given one must fit."""
-    if not self._own:
-      return self.config, jax.devices()
-    return fitted_to_devices(self.config, str(self.folder))
-
-  @functools.cached_property
   def predictor(self) -> predict.Predictor:
     """Prediction with the model for one seed's parameters, through programs that are kept."""
-    config, here = self._for_this_machine
-    mesh = sharding.mesh_for_batches(config, most_cores=self.components.most_cores, devices=here)
-    return predict.Predictor(self.components, mesh, 1)
+    components = self.components
+    mesh = sharding.mesh_for_batches(
+      components.config, most_cores=components.most_cores, devices=self._devices
+    )
+    return predict.Predictor(components, mesh, 1)
 
   def _variables(self, seed: int) -> dict[str, Any]:
     """Reads the best checkpoint of a seed: `{"params": …, …}`, host arrays `[1, …]`."""

@@ -59,7 +59,7 @@ def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
   for index in (kept, Index.open(tmp_path / "index"), Index.open(kept.path, ranker=ranker)):
     assert index.search(QUERY, 5) == expected and len(index) == 9
     assert index.texts == TEXTS and index.ids == list("abcdefghi")
-    vectors = index._rows.parts[0].vectors
+    vectors = index._rows.parts[0].arrays["vectors"]
     assert not vectors.flags.writeable and not vectors.flags.owndata  # a memory map
   assert encoded == [4, 4, 1] * 2
 
