@@ -2,9 +2,12 @@
 
 import pathlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import pytest
 from hypothesis import strategies as st
+
+from as2jax.runtime.errors import InputError
 
 KINDS = ("cut", "delete", "insert", "overwrite", "flip", "drop", "repeat", "swap")
 JUNK = (b"\n", b"\t", b"\r\n", b'"', b"\0", b"{", b"}", b",")
@@ -55,6 +58,25 @@ def _lines_moved(rng: random.Random, data: bytes, kind: str) -> bytes:
   else:
     lines[i], lines[j] = lines[j], lines[i]
   return b"".join(lines)
+
+
+def check_refusals(read: Callable, path: pathlib.Path, broken: Mapping[str, tuple]) -> None:
+  """Each (content, line or place, words) of `broken` is refused in these words, with its place."""
+  for name, (data, place, words) in broken.items():
+    path.write_bytes(data)
+    with pytest.raises(InputError) as error:
+      read(path)
+    where = f"{path}:{place}: " if isinstance(place, int) else f"{path}{place}"
+    assert str(error.value).startswith(where) and words in str(error.value), name
+
+
+def read_or_refused(read: Callable, path: pathlib.Path) -> object:
+  """What a reader gives; None where it refuses the file by name."""
+  try:
+    return read(path)
+  except InputError as error:
+    assert str(error).startswith(str(path)), error
+    return None
 
 
 def has_place(error: Exception, path) -> bool:

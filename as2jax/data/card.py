@@ -13,34 +13,22 @@ from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
 from as2jax.data.dataset import SPECS, Dataset
 from as2jax.data.source import lacking, located
-from as2jax.data.statistics import QUANTILES, gathered
+from as2jax.data.statistics import gathered
 from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 
-SAID = {  # of a verdict, the worst first
-  "differs": "COUNTS DIFFER from the published ones",
-  "documented": "counts are not the published ones, as documented: ",
-  "match": "counts agree with the published ones",
-  "": "no counts are published",
-}
-SHORT = {"differs": "DIFFERS", "match": "ok"}
-CONTENTS = {
-  "official": "SHA-256 of the official files",
-  "other": "NOT the SHA-256 of the official files (converted, or damaged)",
-  "unknown": "no official SHA-256 is known; only counts were compared",
-}
+VERDICTS = ("differs", "documented", "match", "")  # on counts, the worst first
 
 
 def data_card(dataset: Dataset) -> dict[str, Any]:
   """Return the statistics of a data set, ready for JSON.
 
   Per split: questions, pairs and positives under each question filter (`clean` = the dataset's
-  own), or the numbers of a pool; fingerprint, share of positives among judged pairs, quantiles of
-  the lengths in words (between white space), (question, sentence) pairs that repeat an earlier one
-  and pairs that are labelled both 0 and 1, whether its files have the official content, and the
-  published counts. Over splits: question texts that two of them share. Of a prepared
-  dataset nothing is read again: its statistics were computed when it was prepared.
+  own), or the numbers of a pool; fingerprint, share of positives among judged pairs, lengths in
+  words, (question, sentence) pairs that repeat an earlier one and pairs that are labelled both 0 and
+  1, whether its files have the official content, and the published counts. Over splits: question
+  texts that two of them share. Of a prepared dataset nothing is read again.
 
   `verdict` is `match`, `documented` (other counts than published, known and explained in `why`) or
   `differs`, "" where nothing is published.
@@ -86,34 +74,42 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
 
 
 def _worst(verdicts: Collection[str]) -> str:
-  return min(verdicts, key=list(SAID).index, default="")
+  return min(verdicts, key=VERDICTS.index, default="")
 
 
 def text_of(card: Mapping) -> str:
   """Format the statistics of `data_card` for a terminal."""
-  rows: list[tuple] = [("split", "positive", "duplicates", "quantiles", *QUANTILES)]
-  notes = contradictions(card) + _missing(card)
-  for split, numbers in card["splits"].items():
-    share = numbers["positive_share"]
-    first = (split, "" if share is None else f"{share:.2%}", numbers["duplicate_pairs"])
+  counts: list[tuple] = []
+  rows: list[tuple] = [("split", "positive", "duplicates", "length of", "median", "largest")]
+  notes = contradictions(card)
+  for split, its in card["splits"].items():
+    for question_filter, numbers in its["question_filters"].items():
+      counts = counts or [("split", "question_filter", *numbers, "published", "")]
+      official = its["published"].get(question_filter, {}).values()
+      stated = "/".join("–" if number is None else str(number) for number in official)
+      verdict = its["verdicts"].get(question_filter, "").replace("differs", "DIFFERS")
+      if question_filter == "clean":
+        question_filter += f" (= {card['clean']})"
+      counts.append((split, question_filter, *numbers.values(), stated, verdict))
+    share = its["positive_share"]
+    first = (split, "" if share is None else f"{share:.2%}", its["duplicate_pairs"])
     for name in ("candidates", "answers", "question_words", "candidate_words"):
-      if name in numbers:
-        rows.append((*first, name.replace("_", " "), *map("{:g}".format, numbers[name].values())))
+      if name in its:
+        rows.append((*first, name, *its[name].values()))
         first = ("", "", "")
-    notes.append(f"fingerprint of {split}: {numbers['fingerprint']}")
-    notes.append(f"content of {split}: {CONTENTS[numbers['content']]}")
+    notes.append(f"{split}: fingerprint {its['fingerprint']}, content {its['content']} by SHA-256")
+  notes += [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
   if card["overlap"]:
     shared = [f"{pair} {number}" for pair, number in card["overlap"].items()]
     notes.append(f"questions in two splits: {', '.join(shared)}")
   if card["note"]:
     notes.append(f"note: {card['note']}")
+  verdict = card["verdict"].replace("differs", "DIFFERS") or "none published"
+  notes.append(
+    f"{card['name']}: counts against the published ones: {verdict} {card['why']}".rstrip()
+  )
   title = f"{card['name']} from {card['source']}"
-  verdict = SAID[card["verdict"]] + card["why"]
-  return "\n".join([title, "", count_table(card), "", _aligned(rows), *notes, verdict])
-
-
-def _missing(card: Mapping) -> list[str]:
-  return [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
+  return "\n".join([title, "", _aligned(counts), "", _aligned(rows), *notes])
 
 
 def contradictions(card: Mapping) -> list[str]:
@@ -140,22 +136,6 @@ def shared_with_training(card: Mapping) -> list[str]:
   return lines
 
 
-def count_table(card: Mapping) -> str:
-  """Format the counts of every split and question filter against the published ones."""
-  rows: list[tuple] = []
-  for split, its in card["splits"].items():
-    for question_filter, numbers in its["question_filters"].items():
-      rows = rows or [("split", "question_filter", *numbers, "published", "")]
-      official = its["published"].get(question_filter, {}).values()
-      stated = "/".join("–" if number is None else str(number) for number in official)
-      verdict = its["verdicts"].get(question_filter, "")
-      if question_filter == "clean":
-        question_filter += f" (= {card['clean']})"
-      cells = split, question_filter, *numbers.values(), stated, SHORT.get(verdict, verdict)
-      rows.append(cells)
-  return _aligned(rows)
-
-
 def _aligned(rows: Sequence[Sequence]) -> str:
   """Align rows of cells: texts on the left, numbers on the right."""
   columns = list(itertools.zip_longest(*rows, fillvalue=""))
@@ -168,15 +148,14 @@ def _aligned(rows: Sequence[Sequence]) -> str:
 
 
 def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
-  """Print the card of one data set, or of `all`; the exit status: 0, 1 (counts differ) or 2.
+  """Print the card of one data set; return 0, or 1 where its counts differ.
 
   Args:
-    name: of a data set, or `all`.
+    name: of a data set, or `all` (see `check_all`).
     options: of `dataset.load`.
     as_json: whether JSON is printed.
 
-  Raises:
-    InputError: files that are absent or wrong.
+  Raises InputError: files that are absent or wrong.
 
   """
   if name == "all":
@@ -200,16 +179,19 @@ def check_files(
   Returns:
     0, or 1 where rows have no text, with which no run would begin.
 
-  Raises:
-    InputError: a file that is wrong otherwise.
+  Raises InputError: a file that is wrong otherwise.
 
   """
   sources: dict[str, str] = {}
   for path in paths:
     name = epath.Path(path).name.partition(".")[0]
     sources[path if name in sources else name] = path
-  data, read = datasets.own_files(sources, columns=columns, drop=drop)
-  card, told, empty = data_card(data), [], False
+  read = {}
+  for split, path in sources.items():
+    read[split] = user_files.read(path, labelled=None, columns=columns, drop=drop, lenient=True)
+  splits = {split: own.questions for split, own in read.items()}
+  card = data_card(datasets.of_questions("files", splits, ", ".join(paths)))
+  told, empty = [], False
   for split, own in read.items():
     card["splits"][split] |= {"rows": asdict(own.problems), "labelled": own.labelled}
     empty = empty or bool(own.problems.empty and not drop)
@@ -229,8 +211,7 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
   Returns:
     What was written, in words.
 
-  Raises:
-    InputError: see `user_files.read`; or a target that is no table, or the source itself.
+  Raises InputError: see `user_files.read`; or a target that is no table, or the source itself.
 
   """
   tables.check_target(target, "the target", source=source)
@@ -248,7 +229,7 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
 
 
 def check_all(options: dict[str, Any], *, as_json: bool) -> int:
-  """Print the counts of every data set that is there; nothing is downloaded.
+  """Print the card of every data set that is there; nothing is downloaded.
 
   Returns:
     2 if a file that is there is wrong, else 1 if counts differ, else 0. An absent data set is none
@@ -270,11 +251,8 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   if as_json:
     print(json.dumps({"found": cards, "absent": absent}))
     return status
-  for name, card in cards.items():
-    verdict = card["verdict"] or "none published"
-    title = f"{name}: {SHORT.get(verdict, verdict)} ({card['source']})"
-    print("\n".join([title, count_table(card), card["why"], *_missing(card)]))
-  print(f"{len(cards)} checked")
+  for card in cards.values():
+    print(text_of(card), end="\n\n")
   for name, missing in absent.items():
     print(f"absent: {name} (no {', '.join(missing)})")
   return status

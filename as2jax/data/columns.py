@@ -34,9 +34,7 @@ Fields = Mapping[str, Sequence[str]]  # field -> its column names, as in `NAMES`
 def parse(columns: Mapping[str, str] | str, names: Fields = NAMES) -> dict[str, str]:
   """Return {field: column} of a mapping, or of a text `question=query,candidate=answer`.
 
-  Raises:
-    InputError: another text, a field that there is not, or one column for two fields.
-
+  Raises InputError: another text, a field that there is not, or one column for two fields.
   """
   where = "columns"
   if isinstance(columns, str):
@@ -79,9 +77,8 @@ def resolve(
   A field that was named is that column; else it is the column that has its own name, else the only
   one that has another of its names.
 
-  Raises:
-    InputError: a column that was named is not there, or two may be one field; names row `number`.
-
+  Raises InputError: a column that was named is not there, or two may be one field; names row
+  `number`.
   """
   resolved: dict[str, str] = {}
   for field, column in named.items():

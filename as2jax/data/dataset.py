@@ -13,7 +13,6 @@ from as2jax.data import user_files
 from as2jax.data.record import UNKNOWN, Pool, Question, fingerprint
 from as2jax.data.source import Spec, find
 from as2jax.data.statistics import KEEPS
-from as2jax.data.user_files import OwnFile
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 
@@ -138,9 +137,7 @@ class Dataset:
   def qrels(self) -> dict[str, dict[str, int]]:
     """Return {question id: {candidate id: label}} of the judged candidates of `questions`.
 
-    Raises:
-      InputError: two questions, such as those of two splits, have one id.
-
+    Raises InputError: two questions, such as those of two splits, have one id.
     """
     questions = self.questions
     where = f"{self.name}: {'+'.join(self.reported)}"
@@ -202,8 +199,7 @@ def dataset(
       have none of the common names; see `user_files.read`.
     drop: of a user's own file: whether rows without text and repeated ones are left out.
 
-  Raises:
-    InputError: no such data set, split, filter or file, or a file that is wrong.
+  Raises InputError: no such data set, split, filter or file, or a file that is wrong.
 
   """
   if filter not in FILTERS:
@@ -221,18 +217,13 @@ def by_address(
 ) -> Dataset:
   """Open `NAME:SPLIT`, such as semeval2016:test (`test` where no split is named), or a path.
 
-  Args:
-    address: of a data set or a file.
-    columns, drop: of a file, and refused for a named data set; see `dataset`.
-
-  Raises:
-    InputError: as `dataset`.
-
+  `columns` and `drop` are of a file, and refused for a named data set; see `dataset`.
   """
+  name, split = address, None
   if is_named(address):
     name, _, split = address.partition(":")
-    return dataset(name, split or "test", columns=columns, drop=drop)
-  return dataset(address, columns=columns, drop=drop)
+    split = split or "test"
+  return dataset(name, split, columns=columns, drop=drop)
 
 
 def is_named(address: str) -> bool:
@@ -247,44 +238,23 @@ def refuse(name: str, columns: Mapping[str, str] | str | None, drop: bool) -> No
     raise InputError(f"{given} for your own files; leave it out for the data set {name}")
 
 
-def own_files(
-  sources: Mapping[str, Any], *, columns: Mapping[str, str] | str = "", drop: bool = False
-) -> tuple[Dataset, dict[str, OwnFile]]:
-  """Read a data set of a user's own files, as far as they can be read, with what was read.
-
-  Args:
-    sources: what a split is called -> its file or frame; labels are read where there are any.
-    columns, drop: see `user_files.read`; rows without text are left out in any case, and counted.
-
-  """
-  read = {}
-  for split, source in sources.items():
-    read[split] = user_files.read(source, labelled=None, columns=columns, drop=drop, lenient=True)
-  splits = {split: own.questions for split, own in read.items()}
-  return of_questions("files", splits, ", ".join(map(_called, sources.values()))), read
-
-
 def of_questions(name: str, splits: Mapping[str, tuple[Question, ...]], source: str) -> Dataset:
-  """Make a data set of a user's questions, which have no official filter."""
+  """Return a data set of a user's questions, which have no official filter."""
   prints = {split: fingerprint(questions) for split, questions in splits.items()}
   return Dataset(name, splits, "answerable", source, prints)
 
 
-def _called(source: Any) -> str:
-  return str(source) if isinstance(source, (str, os.PathLike)) else "a frame"
-
-
 def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bool) -> Dataset:
-  name = "frame"
+  name, where = "frame", "a frame"
   if isinstance(source, (str, os.PathLike)):
-    path = epath.Path(source).expanduser()
+    path, where = epath.Path(source).expanduser(), str(source)
     if not path.exists() and path.name == str(path) and not path.suffix:
       spec_of(path.name)  # which names the data set that may be meant
     name = path.name.partition(".")[0]
     if name in SPECS:  # wikiqa.csv is not the data set wikiqa
       name = path.name if path.name not in SPECS else "files"
   questions = user_files.read_labelled(source, columns=columns, drop=drop)
-  return of_questions(name, {split: questions}, _called(source))
+  return of_questions(name, {split: questions}, where)
 
 
 def _only(data: Dataset, split: str) -> Dataset:
@@ -322,9 +292,8 @@ def load(
     download: whether the public archive may be fetched where the files are absent.
     check: whether counts other than the published (or documented) ones are an error.
 
-  Raises:
-    InputError: an unknown name, absent or broken source files, other counts than published, or a
-      data set of the other kind.
+  Raises InputError: an unknown name, absent or broken source files, other counts than published,
+  or a data set of the other kind.
 
   """
   spec, stored = spec_of(name), cache_folder(cache)

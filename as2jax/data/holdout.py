@@ -27,9 +27,7 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
   Statistics fitted to `train` afterwards (word frequencies, rarity) therefore never see them.
   Counts, fingerprint and statistics of `train` stay those of the source.
 
-  Raises:
-    InputError: no training split, or too few questions with an answer in it.
-
+  Raises InputError: no training split, or too few questions with an answer in it.
   """
   if "train" not in dataset.splits:
     raise InputError(f"data.holdout = {fraction}: {dataset.name} has no split 'train'; set it to 0")

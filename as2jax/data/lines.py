@@ -35,9 +35,8 @@ IDS = ("question_id", "candidate_id")
 def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
   """Open `path` for reading bytes.
 
-  Raises:
-    InputError: the path is absent, no file (a directory, a pipe, a device), or cannot be read.
-
+  Raises InputError: the path is absent, no file (a directory, a pipe, a device), or cannot be
+  read.
   """
   path = epath.Path(path)
   refuse_others(path)
@@ -54,9 +53,8 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
 def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
   """Open `path` as `opened` does, and unpack gzip on the way, whatever the file is called.
 
-  Raises:
-    InputError: as `opened`; an archive of files, a spreadsheet, a damaged gzip file (in the block, too).
-
+  Raises InputError: as `opened`; an archive of files, a spreadsheet, a damaged gzip file (in the
+  block, too).
   """
   path = epath.Path(path)
   with opened(path) as file:
@@ -142,9 +140,7 @@ class Lines:
 def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
   """Decode UTF-8 that begins on line `number` of a file; drop the file's byte order mark.
 
-  Raises:
-    InputError: another encoding, or a NUL; names file, line and place.
-
+  Raises InputError: another encoding, or a NUL; names file, line and place.
   """
   if number == 1:
     data = data.removeprefix(BYTE_ORDER_MARK)

@@ -30,10 +30,9 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   all of its candidates (`retrieval.pooled`). Fingerprints and counts are those of the source: the
   rules are stated beside them.
 
-  Raises:
-    InputError: see `dataset.load`, `user_files.read`, `holdout.hold_out` and `normalise.check`; or
-      paths, columns or drop with the name of a known data set, or the latter two with ASNQ's form.
-
+  Raises InputError: see `dataset.load`, `user_files.read`, `holdout.hold_out` and
+  `normalise.check`; or paths, columns or drop with the name of a known data set, or the latter
+  two with ASNQ's form.
   """
   normalise.check(tuple(section.rules))
   if task == "retrieve" and section.name in pools():
@@ -160,9 +159,7 @@ def reported(config: Any, dataset: Dataset) -> Any:
 
   A run that trains on data without any of them reports the split that selects.
 
-  Raises:
-    InputError: no split is left, or the split `heldout` is named where nothing is held out.
-
+  Raises InputError: no split is left, or the split `heldout` is named where nothing is held out.
   """
   named = config.evaluation.splits
   kept = tuple(split for split in named if split in dataset.splits)

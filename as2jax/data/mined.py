@@ -33,9 +33,7 @@ def line(question: Question, candidate: Candidate, **provenance: Any) -> str:
 def file(folder: epath.PathLike) -> epath.Path:
   """Return the file of the negatives in a folder.
 
-  Raises:
-    InputError: the folder holds none, or mining was not finished.
-
+  Raises InputError: the folder holds none, or mining was not finished.
   """
   folder = epath.Path(folder).expanduser()
   if not (folder / CARD).exists() or not (folder / FILE).exists():
@@ -72,8 +70,8 @@ def added(
     folders: that `as2jax lab mine` made.
     held_out: questions that are no longer trained on; their negatives are left out.
 
-  Raises:
-    InputError: no such folder, a line that is no negative, or one of another data set's question.
+  Raises InputError: no such folder, a line that is no negative, or one of another data set's
+  question.
 
   """
   texts = {q.id: q.text for q in (*questions, *held_out)}

@@ -25,7 +25,7 @@ from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import checksum_of, make_durable, seal, unseal
 
-LAYOUT = "5"  # of the prepared copy: raise it when the features or the manifest's fields change
+LAYOUT = "6"  # of the prepared copy: raise it when the features or the manifest's fields change
 MANIFEST = "prepared.json"
 SHARD = 1 << 16  # examples
 TEXT = tfds.features.Text()
@@ -81,10 +81,7 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
   the first. Each file's checksum is compared, once a process: a damaged copy is prepared anew, and
   the log says so.
 
-  Raises:
-    InputError: a source file is wrong (from the reader).
-    OSError: `cache` cannot be written.
-
+  Raises InputError: a source file is wrong (from the reader). OSError: `cache` cannot be written.
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]

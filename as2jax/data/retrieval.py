@@ -77,9 +77,7 @@ def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
 
   A passage's id is those of its first question and candidate, joined by a colon.
 
-  Raises:
-    InputError: two passages get one id, such as where ids hold colons.
-
+  Raises InputError: two passages get one id, such as where ids hold colons.
   """
   passages: dict[str, Passage] = {}
   origins: dict[str, tuple[str, str]] = {}  # passage id -> ids of question and candidate

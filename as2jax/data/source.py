@@ -38,16 +38,7 @@ class Counts(_Numbers):
 
 @dataclasses.dataclass(frozen=True)
 class PoolCounts(_Numbers):
-  """Numbers of passages and queries of a pool.
-
-  Attributes:
-    entries: number of passages.
-    sentences: number of distinct texts among them.
-    queries: (question, right sentence) pairs, ReQA's queries.
-    questions: number of annotated questions.
-    texts: number of distinct question texts.
-
-  """
+  """Numbers of a pool: passages, distinct texts of them, ReQA's queries, questions, their texts."""
 
   entries: int | None = None
   sentences: int | None = None
@@ -67,23 +58,19 @@ class Spec:
     version: the reader's version; increase it when the reader's result changes.
     files: split -> the names of its files.
     folders: the folders under the root that may hold the files.
-    clean: the benchmark's own question filter (SPEC.md 1): `answerable`, `both` for questions with a
-      positive and a negative, or `pool`.
+    clean: the benchmark's own question filter (SPEC.md 1): `answerable` (a positive), `both` (a
+      negative too), or `pool` of a data set for retrieval.
     published: split -> question filter (`all`, `answerable`, `both`, `pool`) -> published counts.
     other_names: file -> the names under which it is distributed as well.
     anywhere: whether the files may lie at any depth below `folders`, as archives unpack them.
-    official: the filter of the benchmark's own evaluation (its reference files or its scorer), ""
-      where it has none; it may be that of `clean`.
+    official: the filter of the benchmark's own evaluation (its reference files or its scorer), "" for none.
     average_recall: whether the organisers' scorer reports AvgRec.
-    tables: the kinds of records: `questions`, or `pool` and `queries`.
     by_split: whether the reader is told the split.
-    url: of the public archive, "" where there is none.
-    addresses: name -> public address of the file itself, where it is not in an archive.
+    url, addresses: of the public archive, or name -> public address of each file.
     sha256: name -> SHA-256 (hex) of the official file's content, where it is known.
     max_bytes: of a download, and of what is unpacked from it.
     embedded: the files are part of this package (then `folders` are its own).
-    citation: the source of the data.
-    licence: as its distributors state it, with where they do; "" where they state none.
+    citation, licence: the source of the data, and what its distributors state, "" for nothing.
     note: what whoever loads it is told, "" for nothing.
     documented: split -> question filter -> counts that differ from the published ones for a reason
       that `why` explains; any other counts are an error.
@@ -101,7 +88,6 @@ class Spec:
   anywhere: bool = False
   official: str = ""
   average_recall: bool = False
-  tables: tuple[str, ...] = ("questions",)
   by_split: bool = False
   url: str = ""
   addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -119,7 +105,12 @@ class Spec:
   @property
   def is_pool(self) -> bool:
     """Tell whether it is for retrieval: passages and queries."""
-    return "pool" in self.tables
+    return self.clean == "pool"
+
+  @property
+  def tables(self) -> tuple[str, ...]:
+    """Return the kinds of its records."""
+    return ("pool", "queries") if self.is_pool else ("questions",)
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -128,13 +119,9 @@ class Spec:
 
   def records(self, table: str, split: str, paths: Iterable[epath.Path]) -> Iterator[Any]:
     """Yield the records of one table of a split, file after file."""
+    more = (split,) if self.by_split else ()
     for path in paths:
-      if self.is_pool:
-        yield from self.reader(path, table, split)
-      elif self.by_split:
-        yield from self.reader(path, split)
-      else:
-        yield from self.reader(path)
+      yield from self.reader(path, *((table, split) if self.is_pool else more))
 
   def verdict(self, split: str, question_filter: str, actual: Counts | PoolCounts) -> str:
     """Compare counts with the published ones: `match`, `documented`, `differs`; "" without any."""
@@ -198,9 +185,7 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
   The first folder under `root` that holds all files of some split is the source, and has these
   splits alone; of downloads, all files are taken or none.
 
-  Raises:
-    InputError: no folder holds a split; the message says where it looked and what to do.
-
+  Raises InputError: no folder holds a split; the message says where it looked and what to do.
   """
   if source := located(spec, root, downloads):
     return source
@@ -226,9 +211,7 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
 def located(spec: Spec, root: epath.Path, downloads: epath.Path) -> Source | None:
   """Return what `find` finds on this machine, None where there is no split at all.
 
-  Raises:
-    InputError: a folder holds some files, but of no split all.
-
+  Raises InputError: a folder holds some files, but of no split all.
   """
   for place in _places(spec, root):
     source = _source(spec, place)

@@ -16,7 +16,6 @@ KEEPS: dict[str, Callable[[Question], bool]] = {
   "answerable": lambda question: bool(question.positives),
   "both": lambda question: bool(question.positives and question.negatives),
 }
-QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
 
 
 class SplitStatistics:
@@ -79,8 +78,8 @@ class SplitStatistics:
       "contradictory_pairs": len(judged) - len(np.unique(judged)),
     }
     for name, lengths in self.lengths.items():
-      values = np.quantile(np.asarray(lengths, float), QUANTILES).tolist() if lengths else []
-      statistics[name] = dict(zip(map("{:g}".format, QUANTILES), values))
+      if lengths:
+        statistics[name] = {"median": float(np.median(lengths)), "largest": max(lengths)}
     return statistics
 
 

@@ -81,8 +81,7 @@ def open_table(
     named: {field: column} that the user has named.
     names: the fields that are looked for; a header needs one of them.
 
-  Raises:
-    InputError: no such file, no table, pyarrow not installed; names file and lines.
+  Raises InputError: no such file, no table, pyarrow not installed; names file and lines.
 
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):

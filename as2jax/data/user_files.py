@@ -124,8 +124,7 @@ def read(
       else the first are an error, and the second kept and logged.
     lenient: whether rows without text are left out and told in `problems` alone.
 
-  Raises:
-    InputError: anything else; names file, lines and values.
+  Raises InputError: anything else; names file, lines and values.
 
   """
   named = column_names.parse(columns)

@@ -32,8 +32,7 @@ def iterate_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> Iterator[Q
     path: the file.
     labelled: False ignores the column Label: every label is `UNKNOWN`.
 
-  Raises:
-    InputError: anything but such a file; names file, line and value.
+  Raises InputError: anything but such a file; names file, line and value.
 
   """
   lines = Lines(path)

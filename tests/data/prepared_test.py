@@ -112,22 +112,6 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
   assert load("wikiqa", root=str(root)) == first and not caplog.messages  # the new copy is whole
 
 
-def test_the_content_is_on_the_disk_before_the_copy_has_its_name(tmp_path, monkeypatch):
-  done, fsync, replace = [], os.fsync, os.replace
-
-  def note(descriptor):
-    done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-    fsync(descriptor)
-
-  monkeypatch.setattr(os, "fsync", note)
-  monkeypatch.setattr(os, "replace", lambda *a: done.append("renamed") or replace(*a))
-  load("wikiqa", root=str(write_source(tmp_path / "root")))
-  at = done.index("renamed")
-  (features,) = (tmp_path / "cache").rglob("features.json")
-  assert set(done[:at]) >= {path.name for path in features.parent.iterdir()} | {"prepared.json"}
-  assert done[at + 1 :] == ["wikiqa"]
-
-
 def test_a_cache_that_cannot_be_written(tmp_path):
   write_source(tmp_path / "root")
   (tmp_path / "file").write_text("")

@@ -122,59 +122,32 @@ def test_what_cannot_be_written_is_refused(tmp_path, change, message):
   assert not list(tmp_path.iterdir())
 
 
-def test_labels_and_columns_are_checked(tmp_path):
+TABLE = b"question\tcandidates\tpositives\tmap\n"
+MALFORMED = [  # reader, content, words
+  (trec_files.read_run, b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"x:2: 5 fields where there must be 6"),
+  (trec_files.read_run, b"q Q0 a 1 high t\n", r"x:1: 'high' is not a number"),
+  (trec_files.read_run, b"q Q0 a 1 1_0 t\n", r"x:1: '1_0' is not a number"),
+  (trec_files.read_run, b"q Q0 a 1 nan t\n", r"x:1: candidate.*'nan' cannot be ranked"),
+  (trec_files.read_run, b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"x:3: candidate 'a' of question 'q'"),
+  (trec_files.read_run, b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"x:2: byte 0xff at position 6"),
+  (trec_files.read_qrels, b"q 0 a\n", r"x:1: 3 fields where there must be 4"),
+  (trec_files.read_qrels, b"q 0 a 0.5\n", r"x:1: '0.5' is not a number"),
+  (trec_files.read_qrels, b"q 0 a 1\nq 0 a 0\n", r"x:2: candidate 'a' of question 'q' occurs twice"),
+  (trec_files.read_per_question, b"", r"x:1: not a table"),
+  (trec_files.read_per_question, TABLE + b"q\t2\t1\n", r"x:2: 3 columns.*has 4"),
+  (trec_files.read_per_question, TABLE + b"q\t2\t1\tx\n", r"x:2: 'x' is not a number"),
+  (trec_files.read_per_question, TABLE + b"q\t2\t1\tnan\n", r"x: a value is not finite"),
+  (trec_files.read_per_question, TABLE + b"q\t2\t1\t1\n" * 2, r"x:3: .*question 'q' occurs twice"),
+]  # fmt: skip
+
+
+def test_malformed_files_are_refused(tmp_path):
+  for read, content, message in MALFORMED:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+      read(tmp_path / "x")
   with pytest.raises(InputError, match="q a: label 2"):
-    trec_files.write_qrels(tmp_path / "qrels", ["q"], [["a"]], [[2]])
-
-
-@pytest.mark.parametrize(
-  "text, message",
-  [
-    (b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"run:2: 5 fields where there must be 6"),
-    (b"q Q0 a 1 high t\n", r"run:1: 'high' is not a number"),
-    (b"q Q0 a 1 1_0 t\n", r"run:1: '1_0' is not a number"),
-    (b"q Q0 a 1 nan t\n", r"run:1: candidate.*'nan' cannot be ranked"),
-    (b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"run:3: candidate 'a' of question 'q'"),
-    (b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"run:2: byte 0xff at position 6"),
-  ],
-)
-def test_malformed_runs_are_refused(tmp_path, text, message):
-  (tmp_path / "run").write_bytes(text)
-  with pytest.raises(InputError, match=message):
-    trec_files.read_run(tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-  "text, message",
-  [
-    (b"q 0 a\n", r"qrels:1: 3 fields where there must be 4"),
-    (b"q 0 a 0.5\n", r"qrels:1: '0.5' is not a number"),
-    (b"q 0 a 1\nq 0 a 0\n", r"qrels:2: candidate 'a' of question 'q' occurs twice"),
-  ],
-)
-def test_malformed_qrels_are_refused(tmp_path, text, message):
-  (tmp_path / "qrels").write_bytes(text)
-  with pytest.raises(InputError, match=message):
-    trec_files.read_qrels(tmp_path / "qrels")
-
-
-@pytest.mark.parametrize(
-  "text, message",
-  [
-    (b"", r"table:1: not a table"),
-    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\n", r"table:2: 3 columns.*has 4"),
-    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tx\n", r"table:2: 'x' is not a number"),
-    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tnan\n", r"table: a value is not finite"),
-    (
-      b"question\tcandidates\tpositives\nq\t2\t1\nq\t2\t1\n",
-      r"table:3: 3 columns.*question 'q' occurs twice",
-    ),
-  ],
-)
-def test_malformed_tables_are_refused(tmp_path, text, message):
-  (tmp_path / "table").write_bytes(text)
-  with pytest.raises(InputError, match=message):
-    trec_files.read_per_question(tmp_path / "table")
+    trec_files.write_qrels(tmp_path / "x", ["q"], [["a"]], [[2]])
 
 
 def test_other_tools_files_are_read(tmp_path):

@@ -124,9 +124,7 @@ def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
   candidates `q1-0`, `q1-1` … in the order of the file.
 
-  Raises:
-    InputError: anything but such a file; names file, line and value.
-
+  Raises InputError: anything but such a file; names file, line and value.
   """
   rows = functools.partial(iterate_rows, path)
   for number, group in enumerate(grouped(rows, str(path)), 1):
@@ -136,9 +134,7 @@ def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
 def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
   """Yield the questions of a file of labelled sentences, numbered as in `iterate_asnq`.
 
-  Raises:
-    InputError: anything but such a file; names file, line and value.
-
+  Raises InputError: anything but such a file; names file, line and value.
   """
   rows = functools.partial(iterate_rows, path, judged=True)
   for number, group in enumerate(grouped(rows, str(path)), 1):

@@ -67,9 +67,8 @@ def iterate_semeval(
       stand in another file: the organisers mark them, and leave them out of subtask A.
     skipped: takes the ids of the skipped comments.
 
-  Raises:
-    InputError: anything but such a file with its gold labels; names the file, and the line or the
-      question.
+  Raises InputError: anything but such a file with its gold labels; names the file, and the line
+  or the question.
 
   """
   skipped = [] if skipped is None else skipped

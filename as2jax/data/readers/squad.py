@@ -71,10 +71,8 @@ class Paragraph:
 def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
   """Yield the paragraphs of a SQuAD 1.1 file, in order; the file is held whole (30 MB at most).
 
-  Raises:
-    InputError: not such a file; names the file and the place (line, or article, paragraph and
-      question), and what is wrong.
-
+  Raises InputError: not such a file; names the file and the place (line, or article, paragraph
+  and question), and what is wrong.
   """
   content, where = _json(path), f"{path}"
   seen: set[str] = set()
@@ -252,7 +250,6 @@ SQUAD = Spec(
   files={"train": ("train-v1.1.json",), "dev": ("train-v1.1.json",), "test": ("dev-v1.1.json",)},
   folders=("squad", ""),
   clean="pool",
-  tables=("pool", "queries"),
   published={"test": {"pool": REQA}},
   addresses={
     name: f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{name}"
@@ -295,7 +292,6 @@ SQUAD_AS2 = dataclasses.replace(
   reader=read_rerank,
   by_split=True,
   clean="answerable",
-  tables=("questions",),
   published={},
   documented={},
   why="",

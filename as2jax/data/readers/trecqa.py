@@ -34,8 +34,7 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
     path: the file.
     skipped: takes the lines at which the skipped candidates begin.
 
-  Raises:
-    InputError: anything but such a file; names file and line.
+  Raises InputError: anything but such a file; names file and line.
 
   """
   lines = Lines(path)

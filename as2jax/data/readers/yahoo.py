@@ -18,9 +18,7 @@ def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
   Each five rows are a question: its best answer (label 1) and four negatives (0), in any order.
   The same text may be asked in two blocks: they are two questions. Ids are q1, q2 … and q1-0 ….
 
-  Raises:
-    InputError: anything else, also a last block of fewer rows; names file, line and value.
-
+  Raises InputError: anything else, also a last block of fewer rows; names file, line and value.
   """
   lines = Lines(path)
   block: list[list[str]] = []

@@ -9,7 +9,7 @@ from as2jax.data.readers import asnq as grouping
 from as2jax.data.readers.asnq import iterate_rows, read_asnq, write_asnq
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
-from tests.file_damage import damaged
+from tests.file_damage import check_refusals, damaged, read_or_refused
 
 ROWS = (
   'who made "it" ?\tAnn made it .\t4',
@@ -82,41 +82,24 @@ BROKEN = {
   "cut off": (content()[:-9], 5, "it may be cut off"),
   "header only": (content(["question\tsentence\tlabel"]), 1, "nothing follows the header"),
   "unknown header": (content(["question\ttext\tlabel"]), 1, "the fields are"),
-  "empty": (b"", None, "is empty"),
+  "empty": (b"", " is empty", ""),
 }
 
 
-@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
-def test_broken_file(tmp_path, data, line, words):
-  path = written(tmp_path, data)
-  with pytest.raises(InputError) as error:
-    read_asnq(path)
-  assert str(error.value).startswith(f"{path}:{line}: " if line else f"{path} ")
-  assert words in str(error.value)
+def test_broken_file(tmp_path):
+  check_refusals(read_asnq, tmp_path / "train.tsv", BROKEN)
 
 
 def judge(folder, data: bytes) -> str:
-  """An error that names its place, or the counts that another reader finds in `data`."""
-  path = written(folder, data)
-  try:
-    questions = read_asnq(path)
-  except InputError as error:
-    assert str(error).startswith(f"{path}")
-    place = str(error).removeprefix(str(path))
-    assert (
-      place[0] == ":"
-      and place[1:].split(":")[0].isdecimal()
-      or "is empty" in place
-      or "archive" in place
-      or "gzip" in place
-    )
+  """An error that names the file, or the counts that another reader finds in `data`."""
+  questions = read_or_refused(read_asnq, written(folder, data))
+  if questions is None:
     return "refused"
-  lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
+  lines = [line.rstrip(b"\r") for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+  lines = [line for line in lines if line.strip()]
   assert len(questions) == len({line.split(b"\t")[0] for line in lines})
   assert sum(len(q.candidates) for q in questions) == len(lines)
-  assert sum(len(q.positives) for q in questions) == sum(
-    line.rstrip(b"\r")[-1:] == b"4" for line in lines
-  )
+  assert sum(len(q.positives) for q in questions) == sum(line[-1:] == b"4" for line in lines)
   return "read"
 
 

@@ -14,7 +14,7 @@ from as2jax.data.retrieval import one_per_text
 from as2jax.data.source import PoolCounts
 from as2jax.data.statistics import PoolStatistics
 from as2jax.runtime.errors import InputError
-from tests.file_damage import damaged
+from tests.file_damage import damaged, read_or_refused
 
 FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
 ICE = "Ice is “frozen” water. It floats.  Why? Ice is light. It floats."
@@ -137,27 +137,24 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("content, place, words", BROKEN.values(), ids=BROKEN)
-def test_broken_file(tmp_path, content, place, words):
-  path = written(tmp_path, content)
-  with pytest.raises(InputError) as error:
-    list(read_paragraphs(path))
-  assert str(error.value).startswith(f"{path}")
-  assert place in str(error.value) and words in str(error.value)
+def test_broken_file(tmp_path):
+  for name, (content, place, words) in BROKEN.items():
+    path = written(tmp_path, content)
+    with pytest.raises(InputError) as error:
+      list(read_paragraphs(path))
+    message = str(error.value)
+    assert message.startswith(f"{path}") and place in message and words in message, name
 
 
 def judge(folder, data: bytes) -> str:
-  """An error that names its place, or the counts that another reader finds in `data`."""
+  """An error that names the file, or the counts that another reader finds in `data`."""
   path = written(folder, data)
-  try:
-    paragraphs = list(read_paragraphs(path))
-    pairs = list(read_squad(path, "queries", "test"))
-  except InputError as error:
-    assert str(error).startswith(f"{path}:")
+  paragraphs = read_or_refused(lambda path: list(read_paragraphs(path)), path)
+  if paragraphs is None:
     return "refused"
   expected = [p for a in json.loads(data.decode("utf-8-sig"))["data"] for p in a["paragraphs"]]
   assert [p.text for p in paragraphs] == [p["context"] for p in expected]
-  assert len(pairs) == sum(len(p["qas"]) for p in expected)
+  assert len(list(read_squad(path, "queries", "test"))) == sum(len(p["qas"]) for p in expected)
   return "read"
 
 
