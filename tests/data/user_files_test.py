@@ -400,7 +400,7 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn, 
   try:
     questions = read_labelled(path)
   except InputError as error:
-    assert has_place(error, path)
+    assert str(error).startswith(f"{path}")
     return
   filled = [line for line in data.split(b"\n") if line.strip()][name == "mine.tsv" :]
   assert sum(len(question.candidates) for question in questions) == len(filled)

@@ -14,9 +14,9 @@ from as2jax.data.source import Counts, Spec
 
 START = re.compile(r"<QApairs id='([^']*)'>")
 END = "</QApairs>"
-LABELS = {"positive": 1, "negative": 0}
+KINDS = {"<question>": None, "<positive>": 1, "<negative>": 0}  # of block -> the label
 MARK = re.compile(rf"</?(question|positive|negative)>|{END}|{START.pattern}")
-Block = tuple[str, int, list[str]]  # its kind, the line of its mark, the lines inside it
+Block = tuple[str, int, list[str]]  # its mark, the line of it, the lines inside it
 
 
 def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
@@ -28,19 +28,17 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
   candidates are kept. A candidate's id is the question's with its place in the file.
 
   A candidate without text is skipped, with a warning: in the public TRAIN-ALL, answers longer
-  than 60 tokens lost theirs.
+  than 60 tokens lost theirs. InputError, with file and line, for anything but such a file.
 
   Args:
     path: the file.
     skipped: takes the lines at which the skipped candidates begin.
 
-  Raises InputError: anything but such a file; names file and line.
-
   """
   lines = Lines(path)
   skipped = [] if skipped is None else skipped
   first_line: dict[str, int] = {}  # of each question
-  depths: dict[str, int] = {}  # kind of block -> its lines, so that two merged blocks show
+  depths: dict[str, int] = {}  # mark of a block -> its lines, so that two merged blocks show
   content = iter(lines)
   for number, line in content:
     if not line.strip():
@@ -50,23 +48,16 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
       raise lines.error(f"{quoted(line)} where a question should begin; expected <QApairs id='1'>")
     question_id = start[1]
     check_id(question_id, "the id of <QApairs>", lines)
-    if question_id in first_line:
-      raise lines.error(
-        f"question {quoted(question_id)} was already on line {first_line[question_id]}; give each "
-        "question its own id"
-      )
-    first_line[question_id] = number
+    began = first_line.setdefault(question_id, number)
+    if began != number:
+      problem = f"was already on line {began}; give each question its own id"
+      raise lines.error(f"question {quoted(question_id)} {problem}")
     yield _question(question_id, _blocks(content, lines, number), lines, depths, skipped)
   if not first_line:
     raise lines.error("the file holds no <QApairs>; get the file again")
   if skipped:
-    logging.warning(
-      "%s: skipped %d candidates without text (the first on line %d); in the public "
-      "TRAIN-ALL, answers longer than 60 tokens lost their text",
-      path,
-      len(skipped),
-      skipped[0],
-    )
+    text = "%s: skipped %d candidates without text (the first on line %d)"
+    logging.warning(text, path, len(skipped), skipped[0])
 
 
 def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Iterator[Block]:
@@ -74,21 +65,20 @@ def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Ite
   kind, first, inside = "", start, []
   for number, line in content:
     mark = line.strip()
-    if kind and mark == f"</{kind}>":
+    if kind and mark == kind.replace("<", "</"):
       yield kind, first, inside
       kind = ""
     elif kind and MARK.fullmatch(mark):
-      raise lines.error(f"{mark} inside the <{kind}> of line {first}; add </{kind}>")
+      raise lines.error(f"{mark} inside the {kind} of line {first}; end it first")
     elif kind:
       inside.append(line)
     elif mark == END:
       return
-    elif mark in ("<question>", "<positive>", "<negative>"):
-      kind, first, inside = mark[1:-1], number, []
+    elif mark in KINDS:
+      kind, first, inside = mark, number, []
     elif mark:
-      raise lines.error(
-        f"{quoted(line)} stands outside any block; expected <question>, <positive>, <negative> or {END}"
-      )
+      expected = f"expected {', '.join(KINDS)} or {END}"
+      raise lines.error(f"{quoted(line)} stands outside any block; {expected}")
   raise lines.error(f"the file ends inside the <QApairs> of line {start}; get it again")
 
 
@@ -101,28 +91,25 @@ def _question(
 ) -> Question:
   text, candidates = "", []
   for place, (kind, line, inside) in enumerate(blocks):
-    if (kind == "question") != (place == 0):
-      raise lines.error(
-        f"{quoted(question_id)} does not begin with <question>, or has a second one", line
-      )
-    tokens = " ".join("".join(inside[:1]).split())
-    if not tokens and place:
-      skipped.append(line)
-      continue
-    if not tokens:
-      raise lines.error(f"question {quoted(question_id)} has no text", line)
-    usual = depths.setdefault(kind, len(inside))
-    if len(inside) != usual:
-      raise lines.error(
-        f"the <{kind}> has {len(inside)} lines, but {usual} were expected, as in the first one",
-        line,
-      )
-    if place:
-      candidates.append(Candidate(f"{question_id}-{place - 1}", tokens, LABELS[kind]))
-    else:
+    label, tokens = KINDS[kind], " ".join("".join(inside[:1]).split())
+    usual = depths.setdefault(kind, len(inside)) if tokens else len(inside)
+    problem = ""
+    if (label is None) != (place == 0):
+      problem = "does not begin with <question>, or has a second one"
+    elif len(inside) != usual:
+      problem = f"has a {kind} of {len(inside)} lines, but the first one has {usual}"
+    elif not tokens and not place:
+      problem = "has no text"
+    if problem:
+      raise lines.error(f"question {quoted(question_id)} {problem}", line)
+    if not place:
       text = tokens
+    elif tokens:
+      candidates.append(Candidate(f"{question_id}-{place - 1}", tokens, label))
+    else:
+      skipped.append(line)
   if not text:
-    raise lines.error(f"{quoted(question_id)} does not begin with <question>; add its text")
+    raise lines.error(f"question {quoted(question_id)} does not begin with <question>")
   return Question(question_id, text, tuple(candidates))
 
 

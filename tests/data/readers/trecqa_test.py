@@ -142,7 +142,11 @@ BROKEN = {
   "unknown label": (changed("<positive>", "<neutral>"), 5, "stands outside any block"),
   "no end": (changed("</positive>"), 7, "<negative> inside the <positive>"),
   "text between blocks": (changed("</positive>", "</positive>", "more"), 8, "outside any block"),
-  "two texts in a block": (changed(TOKENS, TOKENS, TOKENS), 12, "has 1 lines, but 2 were expected"),
+  "two texts in a block": (
+    changed(TOKENS, TOKENS, TOKENS),
+    12,
+    "of 1 lines, but the first one has 2",
+  ),
   "cut in a text": (content()[:-19], 26, "cut off"),
   "cut between blocks": (content(BARE[:-1]), 26, "the file ends inside the <QApairs> of line 20"),
 }
