@@ -1,7 +1,8 @@
 """BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) in Flax Linen, over packed rows."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import jax
@@ -45,15 +46,16 @@ class PackedEncoder(nn.Module):
       return jnp.reshape(x, (s * r, *x.shape[2:]))
 
     tokens, input_offset = jax.tree.map(rows, (tokens, input_offset))
-    before, last = self._encode(tokens, input_offset, all_layers, train)
+    scan = partial(scan_layers, unroll=self.unroll, remat=self.remat, all_layers=all_layers)
+    first, every, last = self._encode(tokens, input_offset, scan, train)
     if all_layers:
-      last = jnp.concatenate([*before, last[None]])
+      last = jnp.concatenate([first, every[:-1], last[None]])
     return last.reshape(*last.shape[:-3], s, r, l, last.shape[-1])
 
   def _encode(
-    self, tokens: Tokens, offset: Float[Array, "b l d"] | None, all_layers: bool, train: bool
-  ) -> tuple[list[Array], Float[Array, "b l d"]]:
-    """Returns the states before the last layer's, with `all_layers`, as parts [n b l d]; and those."""
+    self, tokens: Tokens, offset: Float[Array, "b l d"] | None, scan: Callable, train: bool
+  ) -> tuple[Float[Array, "n b l d"], Float[Array, "m b l d"] | None, Float[Array, "b l d"]]:
+    """Returns the states before a loop over layers (`scan`), those of its turns, and the last."""
     raise InputError(f"{type(self).__name__} is no encoder: it defines no `_encode`")
 
   @staticmethod
@@ -67,6 +69,29 @@ class PackedEncoder(nn.Module):
       raise InputError(
         f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
       )
+
+
+class WordEmbeddings(nn.Module):
+  """Word embeddings (and `offset`), then norm or dropout. An id outside the table gives NaN."""
+
+  vocab_size: int
+  hidden_size: int
+  dtype: Any
+  dropout: float = 0.0
+  norm_eps: float = 0.0
+
+  @nn.compact
+  def __call__(
+    self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None, *, train: bool
+  ) -> Float[Array, "b l d"]:
+    """Looks up each id, adds `offset`, and applies a norm without bias, and dropout with `train`."""
+    shape = (self.vocab_size, self.hidden_size)
+    x = jnp.take(self.param("word", transformer.INITIALIZER, shape, jnp.float32), ids, axis=0)
+    if offset is not None:
+      x += offset.astype(jnp.float32)
+    if self.norm_eps:
+      x = transformer.LayerNorm(self.norm_eps, self.dtype, use_bias=False, name="norm")(x)
+    return transformer.Dropout(self.dropout)(x.astype(self.dtype), train=train)
 
 
 class BertEncoder(PackedEncoder):
@@ -110,7 +135,7 @@ class BertEncoder(PackedEncoder):
   unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
-  def _encode(self, tokens, offset, all_layers, train):
+  def _encode(self, tokens, offset, scan, train):
     x = transformer.Embeddings(
       self.vocab_size,
       self.hidden_size,
@@ -138,13 +163,10 @@ class BertEncoder(PackedEncoder):
     )
 
     def apply(layer, x):
-      x = layer(x, mask, bias, train=train)
-      return x, x if all_layers else None
+      return layer(x, mask, bias, train=train)
 
-    last, every = scan_layers(
-      apply, layer, x, length=self.num_layers, unroll=self.unroll, remat=self.remat
-    )
-    return [x[None], every[:-1]] if all_layers else [], last
+    last, every = scan(apply, layer, x, length=self.num_layers)
+    return x[None], every, last
 
   def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"] | None:
     """Returns what is added to the attention's scores in every layer: nothing, but in subclasses."""
@@ -180,8 +202,9 @@ def tensor_names(parts: Mapping[str, str]) -> dict[str, str]:
   """Returns the names of both tensors of each dense layer or norm: ours -> transformers'."""
   names = {}
   for ours, theirs in parts.items():
-    weight = "scale" if ours.endswith("norm") else "kernel"
-    names |= {f"{ours}/{weight}": f"{theirs}.weight", f"{ours}/bias": f"{theirs}.bias"}
+    names[f"{ours}/kernel"], names[f"{ours}/bias"] = f"{theirs}.weight", f"{theirs}.bias"
+    if ours.endswith("norm"):
+      names[f"{ours}/scale"] = names.pop(f"{ours}/kernel")
   return names
 
 
@@ -219,43 +242,37 @@ IGNORED = re.compile(
 
 def todays_name(name: str) -> str:
   """Returns a tensor's name with LayerNorm's weight and bias, which were gamma and beta till 2019."""
-  stem, dot, leaf = name.rpartition(".")
-  if stem.endswith("LayerNorm"):
-    leaf = {"gamma": "weight", "beta": "bias"}.get(leaf, leaf)
-  return stem + dot + leaf
+  return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+    "LayerNorm.beta", "LayerNorm.bias"
+  )
 
 
 def published(layers: int, hidden: int, intermediate: int, heads: int, **more: Any) -> dict:
   """Returns the sizes of a published config."""
-  return {
-    "num_hidden_layers": layers,
-    "hidden_size": hidden,
-    "intermediate_size": intermediate,
-    "num_attention_heads": heads,
-    **more,
-  }
+  keys = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+  return {**dict(zip(keys, (layers, hidden, intermediate, heads))), **more}
 
 
 BASE, LARGE = (12, 768, 3072, 12), (24, 1024, 4096, 16)
-_BERT = {"vocab_size": 30522, "max_position_embeddings": 512}
-_ROBERTA = {
-  "vocab_size": 50265,
-  "max_position_embeddings": 514,
-  "type_vocab_size": 1,
-  "layer_norm_eps": 1e-5,
-}
+_BERT = dict(vocab_size=30522, max_position_embeddings=512)
+_ROBERTA = dict(
+  vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
+)
 
+_OF_BOTH: dict[str, Any] = dict(
+  module=BertEncoder,
+  token="cls",
+  keys=(*KEYS, TYPES),
+  names=NAMES,
+  ignored=IGNORED,
+  rename=todays_name,
+)
 BERT = register(
   Transformer(
     name="bert",
-    module=BertEncoder,
-    token="cls",
-    keys=(*KEYS, TYPES),
-    names=NAMES,
     classes="Bert",
     prefix="bert.",
-    ignored=IGNORED,
-    rename=todays_name,
+    **_OF_BOTH,
     pooler={"kernel": "pooler.dense.weight", "bias": "pooler.dense.bias"},
     head={"pooler": "bert.pooler.dense", "head": "classifier"},
     special={"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
@@ -282,14 +299,9 @@ ROBERTA = register(
   Transformer(
     name="roberta",
     aliases=("xlm-roberta",),  # with a tokeniser of its own
-    module=BertEncoder,
-    token="cls",
-    keys=(*KEYS, TYPES),
-    names=NAMES,
     classes="Roberta",
     prefix="roberta.",
-    ignored=IGNORED,
-    rename=todays_name,
+    **_OF_BOTH,
     head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
     special={"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
     typed=False,

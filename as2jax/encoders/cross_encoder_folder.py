@@ -17,7 +17,6 @@ from as2jax.encoders.family import Transformer
 from as2jax.encoders.sentence_folder import SCORES, SentenceFolder
 from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json
 
 ARCHITECTURE = "ForSequenceClassification"
 
@@ -41,9 +40,8 @@ def read(folder: epath.PathLike) -> SentenceFolder | None:
       return None
     pooling, layers, params = _classifier(transformer, config)
   else:
-    last = listed[-1][1] / "config.json"
-    config = read_json(last) if last.exists() else {}
-    if not isinstance(config, dict) or config.get("module_output_name") != SCORES:
+    last = sentence_folder.read_config(listed[-1][1] / "config.json")
+    if last.get("module_output_name") != SCORES:
       return None
     pooling, layers, params = sentence_folder.read_layers(
       folder, listed, "layer", prompted=bool(prompt), output=SCORES
@@ -67,8 +65,8 @@ def stems(folder: epath.PathLike) -> tuple[str, ...]:
 def plain(family: Transformer, width: int) -> dict[str, Any]:
   """Returns the fields of `Reranker` for a family's sequence classifier with one class."""
   pooling, layers = _layers(family, {}, width, family.name)
-  shapes = [layer if layer[1] else ("dense", 1, *layer[2:]) for layer, _ in layers]
-  return {"pooling": (pooling,), "layers": tuple(shapes), "label": 0}
+  *before, last = [layer for layer, _ in layers]
+  return {"pooling": (pooling,), "layers": (*before, ("dense", 1, *last[2:])), "label": 0}
 
 
 def labels(folder: epath.PathLike) -> list[str]:
@@ -79,10 +77,11 @@ def labels(folder: epath.PathLike) -> list[str]:
 
 def _classifier_config(folder: epath.Path) -> dict[str, Any] | None:
   """Returns the config of a sequence classifier; None where the folder's names none."""
-  file = hub.config_file(folder)
-  config = read_json(file) if file else None
-  names = config.get("architectures") or () if isinstance(config, dict) else ()
-  return config if any(str(name).endswith(ARCHITECTURE) for name in names) else None
+  config = sentence_folder.read_config(folder / hub.CONFIG)
+  names = map(str, config.get("architectures") or ())
+  if any(name.endswith(ARCHITECTURE) for name in names):
+    return config
+  return None
 
 
 def _layers(
@@ -108,9 +107,8 @@ def _classifier(
   family, fields = transformer_folder.read_family(folder)
   width = fields["hidden_size"]
   pooling, wanted = _layers(family, config, width, str(folder / hub.CONFIG))
-  keep = set()
-  for layer, stem in wanted:
-    keep |= {f"{stem}.weight", f"{stem}.bias"} if layer[-1] else {f"{stem}.weight"}
+  keep = [f"{stem}.weight" for _, stem in wanted]
+  keep += [f"{stem}.bias" for layer, stem in wanted if layer[-1]]
   tensors, source = weights.read_tensors(folder, keep=keep)
   layers, params = [], {}
   for number, (layer, stem) in enumerate(wanted):
@@ -145,9 +143,10 @@ def write_modules(
 
   """
   text: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": lower_case}
-  prompts = {"query": prompt} if prompt else {}
-  settings: dict[str, Any] = {"prompts": prompts, "default_prompt_name": next(iter(prompts), None)}
+  settings: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
   settings["model_type"] = "CrossEncoder"
+  if prompt:
+    settings |= {"prompts": {"query": prompt}, "default_prompt_name": "query"}
   if pooling:  # else the transformer's config states the sigmoid of its scores
     settings["activation_fn"] = "torch.nn.modules.activation.Sigmoid"
   else:

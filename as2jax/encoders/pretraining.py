@@ -72,7 +72,7 @@ _WIKIPEDIA = (
 OWN_SOURCES = {
   **dict.fromkeys(("wikiqa", "asnq", "asnq_context"), _WIKIPEDIA),
   **dict.fromkeys(("squad", "squad_44", "squad_parts", "squad_as2", "squad_44_as2"), _WIKIPEDIA),
-  **dict.fromkeys(("yahoocqa", "yahoocqa_built"), "Yahoo Answers"),
+  "yahoocqa": "Yahoo Answers",
 }
 
 

@@ -6,6 +6,7 @@ on the vector of a text. `read` turns them into the fields and parameters of
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def read(folder: epath.PathLike) -> SentenceFolder:
   listed, prompts = modules(folder), _prompts(folder)
   pooling, layers, params = read_layers(folder, listed, "dense", prompted=any(prompts))
   normalize = layers[-1:] == [("normalize",)]
-  dense = layers[:-1] if normalize else layers
+  dense = layers[: len(layers) - normalize]
   if any(layer[0] != "dense" for layer in dense):
     raise InputError(
       f"{folder / MODULES}: of a bi-encoder, Dense modules and at most one Normalize at the end are "
@@ -114,13 +115,13 @@ def described(
   """Adds the length of texts (without a statement the tokeniser's limit) and their lower-casing."""
   settings = _text_settings(transformer)
   length = settings.get("max_seq_length")
-  file = transformer / "tokenizer_config.json"
-  if length is None and file.exists():
-    length = _object(file).get("model_max_length")
-  if length is not None:
-    length = int(length) if length < 2**31 else None  # transformers writes 1e30 for none
+  if length is None:
+    length = read_config(transformer / "tokenizer_config.json").get("model_max_length", math.inf)
+  limit = None
+  if length < 2**31:  # transformers writes 1e30 for none
+    limit = int(length)
   lower_case = bool(settings.get("do_lower_case", False))
-  return SentenceFolder(transformer, fields, length, lower_case, params, prompts)
+  return SentenceFolder(transformer, fields, limit, lower_case, params, prompts)
 
 
 def load_tokenizer(folder: SentenceFolder) -> Any:
@@ -165,7 +166,7 @@ def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
 def named_prompts(folder: epath.Path) -> tuple[dict[str, str], str]:
   """Reads the prompts of a folder by name, and the default one, or ""."""
   file = folder / SETTINGS
-  settings = _object(file) if file.exists() else {}
+  settings = read_config(file)
   prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
   if not isinstance(prompts, dict) or default not in (None, *prompts):
     raise InputError(f"{file}: prompts are no texts by name, of which default_prompt_name is one")
@@ -231,7 +232,7 @@ def read_layers(
 def _layer_config(folder: epath.Path, output: str) -> dict[str, Any]:
   """Reads the config of a layer that must give `output` of a text's vector; {} without a config."""
   file = folder / "config.json"
-  config = _object(file) if file.exists() else {}
+  config = read_config(file)
   wanted = {"module_input_name": SENTENCE, "module_output_name": output, "use_residual": False}
   for key, only in wanted.items():
     if config.get(key) not in (None, only):
@@ -247,7 +248,7 @@ def _layer_config(folder: epath.Path, output: str) -> dict[str, Any]:
 def _read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str, ...]]:
   """Reads the width of the joined vector, and our names of the modes."""
   file = folder / "config.json"
-  config = _object(file)
+  config = read_config(file)
   if prompted and not config.get("include_prompt", True):
     raise InputError(f"{file}: a pooling that leaves the prompt's tokens out is not implemented")
   modes = config.get("pooling_mode")
@@ -255,7 +256,8 @@ def _read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str
     flags = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
     modes = [mode for flag, mode in FLAGS.items() if flag in flags] or ["mean"]
     modes += [flag for flag in flags if flag not in FLAGS]
-  modes = [modes] if isinstance(modes, str) else modes
+  if isinstance(modes, str):
+    modes = [modes]
   width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
   if not isinstance(width, int) or not set(modes) <= POOLINGS.keys():
     raise InputError(
@@ -289,10 +291,10 @@ def fit(
     wanted["bias"] = wanted["weight"][:1]
   if shapes != wanted or 0 in wanted["weight"]:
     raise InputError(f"{source}: {stem} has the shapes {shapes}, the config asks for {wanted}")
-  params = {"kernel": found["weight"].T} if layer[0] == "dense" else {"scale": found["weight"]}
-  if layer[-1]:
-    params["bias"] = found["bias"]
-  return layer, params
+  weight = found.pop("weight")
+  if layer[0] == "norm":
+    return layer, {"scale": weight, **found}
+  return layer, {"kernel": weight.T, **found}
 
 
 def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -310,11 +312,12 @@ def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dic
 def _text_settings(folder: epath.Path) -> dict[str, Any]:
   """Reads what the library's own file in a transformer's folder says; {} where there is none."""
   files = sorted(folder.glob("sentence_*_config.json"))
-  settings = _object(files[0]) if files else {}
+  file = (*files, folder / TRANSFORMER_CONFIG)[0]
+  settings = read_config(file)
   for key in NOT_READ:
     if settings.get(key):
       raise InputError(
-        f"{files[0]}: {key} is {settings[key]!r:.80}; implemented is one length for all texts, "
+        f"{file}: {key} is {settings[key]!r:.80}; implemented is one length for all texts, "
         "max_seq_length, and the tokeniser as it is"
       )
   return settings
@@ -322,8 +325,7 @@ def _text_settings(folder: epath.Path) -> dict[str, Any]:
 
 def similarity(folder: epath.PathLike) -> str | None:
   """Returns the library's name of the function that compares two vectors, as the folder states it."""
-  file = epath.Path(folder) / SETTINGS
-  return _object(file).get("similarity_fn_name") if file.exists() else None
+  return read_config(epath.Path(folder) / SETTINGS).get("similarity_fn_name")
 
 
 def stated(folder: epath.Path) -> dict[str, Any]:
@@ -332,12 +334,16 @@ def stated(folder: epath.Path) -> dict[str, Any]:
     settings, prompts = _text_settings(folder), _prompts(folder)
   except InputError:  # of a module that is not implemented: an encoder alone needs none
     return {}
-  said = {key: settings.get(key) for key in ("max_seq_length", "do_lower_case")}
-  said["prompts"] = prompts if any(prompts) else None
-  return {key: value for key, value in said.items() if value}
+  said = {key: settings[key] for key in ("max_seq_length", "do_lower_case") if settings.get(key)}
+  if any(prompts):
+    said["prompts"] = prompts
+  return said
 
 
-def _object(file: epath.Path) -> dict[str, Any]:
+def read_config(file: epath.Path) -> dict[str, Any]:
+  """Reads a JSON object; {} where there is no such file."""
+  if not file.exists():
+    return {}
   content = read_json(file)
   if not isinstance(content, dict):
     raise InputError(f"{file}: holds no JSON object")
@@ -373,8 +379,9 @@ def write_sentence_modules(
     layers.append((("normalize",), {}))
   text = {"max_seq_length": max_length, "do_lower_case": lower_case}
   write_modules(folder, width=width, pooling=fields["pooling"], layers=layers, settings=text)
-  named = dict(zip(("query", "document"), prompts)) if any(prompts) else {}
-  settings = {"prompts": named, "default_prompt_name": None, "similarity_fn_name": similarity}
+  settings = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity}
+  if any(prompts):
+    settings["prompts"] = {"query": prompts[0], "document": prompts[1]}
   write_settings(folder, version, settings)
 
 
@@ -406,22 +413,20 @@ def write_modules(
   for number, (layer, params) in enumerate(layers):
     kind = {"dense": "Dense", "norm": "LayerNorm", "normalize": "Normalize"}[layer[0]]
     path = folder / f"{number + 2}_{kind}"
+    path.mkdir()
     listed.append((path.name, kind))
-    config: dict[str, Any] = {"dimension": width} if kind == "LayerNorm" else {}
-    if kind == "Dense":
+    if kind == "LayerNorm":
+      write_json(path / "config.json", {"dimension": width})
+      weights.write_tensors(tensors_of(layer, "norm", params), path)
+    elif kind == "Dense":
       _, size, activation, bias = layer
       config = {"in_features": width, "out_features": size, "bias": bias}
       config["activation_function"] = {v: k for k, v in ACTIVATIONS.items()}[activation]
       if number == len(layers) - 1 and output != SENTENCE:  # older releases do not know the key
         config |= {"module_input_name": SENTENCE, "module_output_name": output}
-      width = size
-    if config:
       write_json(path / "config.json", config)
-    else:
-      path.mkdir()
-    if params:
-      stem = "linear" if kind == "Dense" else "norm"
-      weights.write_tensors(tensors_of(layer, stem, params), path)
+      weights.write_tensors(tensors_of(layer, "linear", params), path)
+      width = size
   entries = []
   for i, (path, kind) in enumerate(listed):
     kind = f"sentence_transformers.models.{kind}"

@@ -49,8 +49,11 @@ def read_tensors(
   """
   file = find_weights(folder)
   wanted = lambda name: keep is None or rename(name) in keep
-  read = _read_shards if file.name in (INDEX, TORCH_INDEX) else read_file
-  return {rename(name): tensor for name, tensor in read(file, wanted).items()}, str(file)
+  if file.name in (INDEX, TORCH_INDEX):
+    tensors = _read_shards(file, wanted)
+  else:
+    tensors = read_file(file, wanted)
+  return {rename(name): tensor for name, tensor in tensors.items()}, str(file)
 
 
 def find_weights(folder: epath.PathLike) -> epath.Path:
@@ -77,8 +80,9 @@ def read_file(file: epath.PathLike, wanted: Wanted = lambda name: True) -> dict[
   file = epath.Path(file)
   refuse_others(file)
   try:
-    read = _read_safetensors if file.suffix == ".safetensors" else _read_pickle
-    return check_finite(read(file, wanted), file)
+    if file.suffix == ".safetensors":
+      return check_finite(_read_safetensors(file, wanted), file)
+    return check_finite(_read_pickle(file, wanted), file)
   except OSError as error:
     raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
 
@@ -130,9 +134,11 @@ def _read_safetensors(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]
     with safetensors.safe_open(os.fspath(file), framework="np") as reader:
       for name in filter(wanted, reader.keys()):
         tensor = reader.get_tensor(name)
-        tensors[name] = tensor.astype(np.float32) if tensor.dtype == BFLOAT16 else tensor
-        if tensors[name].dtype.kind not in "fiub":
+        if tensor.dtype == BFLOAT16:
+          tensor = tensor.astype(np.float32)
+        if tensor.dtype.kind not in "fiub":
           raise InputError(f"{file}: the tensor {name!r} is {tensor.dtype}, which is not read")
+        tensors[name] = tensor
   except (safetensors.SafetensorError, AttributeError, TypeError) as error:
     raise InputError(
       f"{file}: not a whole safetensors file of known numbers ({error}); fetch or copy it again"
@@ -146,15 +152,17 @@ def _read_pickle(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
     import torch
   except ImportError:
     raise InputError(
-      f"{file}: a pickle is read by torch, which is not installed; `pip install torch`, or give "
-      f"the weights as {WEIGHTS}"
+      f"{file}: a pickle is read by torch, which is not installed; `pip install "
+      f"'as2jax[pickles]'` (or torch's CPU build), or give the weights as {WEIGHTS}"
     ) from None
   try:
     state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     tensors = {}
     for name in filter(wanted, state):
       value = state[name].detach()
-      tensors[name] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+      if value.dtype == torch.bfloat16:
+        value = value.float()
+      tensors[name] = value.numpy()
   except OSError:
     raise
   except Exception as error:  # torch raises errors of many kinds on what it cannot read
@@ -206,11 +214,12 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
   left = dict(tensors)
   params = {}
   for path, spec in shapes(encoder).items():
-    stacked = "{}" in family.names[path]
-    shape = spec.shape[1:] if stacked else spec.shape
+    layers, shape = 1, spec.shape
+    if "{}" in family.names[path]:
+      layers, *shape = spec.shape
     wanted = family.theirs(path, np.broadcast_to(np.float32(0), shape), encoder.num_heads).shape
     parts = []  # the array is made when all are known to be there: the config might ask for any size
-    for layer in range(spec.shape[0] if stacked else 1):
+    for layer in range(layers):
       name = family.names[path].format(layer + family.first_stacked)
       tensor = left.pop(name, None)
       if tensor is None or tensor.shape != wanted:
@@ -219,9 +228,8 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
           f"{source}: the tensor {name!r} {found}, the config asks for {list(wanted)}"
         )
       parts.append(family.ours(path, tensor))
-    value = params[path] = np.empty(spec.shape, np.float32)
-    for layer, part in enumerate(parts):
-      value[layer if stacked else ...] = part
+    params[path] = np.empty(spec.shape, np.float32)
+    np.stack(parts, out=params[path].reshape(layers, *shape), casting="unsafe")
   unknown = sorted(name for name in left if not family.ignored.fullmatch(name))
   if unknown:
     raise InputError(
@@ -252,11 +260,12 @@ def to_tensors(
   tensors = {}
   for path, value in flat(params).items():
     value = np.asarray(value, np.float32)
-    parts = enumerate(value) if "{}" in family.names[path] else [(0, value)]
-    for layer, part in parts:
+    if "{}" not in family.names[path]:
+      value = value[None]
+    for layer, part in enumerate(value):
       name = family.names[path].format(layer + family.first_stacked)
       tensors[name] = family.theirs(path, part, num_heads)
   for leaf, value in (pooler or {}).items():
     value = np.asarray(value, np.float32)
-    tensors[family.pooler[leaf]] = value.T if leaf == "kernel" else value
+    tensors[family.pooler[leaf]] = value.T  # a bias is its own transpose
   return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}

@@ -6,13 +6,10 @@ from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from jaxtyping import Array, Float, Int
 
-from as2jax.encoders.bert import PackedEncoder, tensor_names
+from as2jax.encoders.bert import PackedEncoder, WordEmbeddings, tensor_names
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
-from as2jax.layers.cpu import scan_layers
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
@@ -63,10 +60,10 @@ class XLNetEncoder(PackedEncoder):
   unroll: Annotated[int, AtLeast(0)]
   remat: bool
 
-  def _encode(self, tokens, offset, all_layers, train):
+  def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
     x = WordEmbeddings(
-      self.vocab_size, self.hidden_size, self.hidden_dropout, dtype, name="embeddings"
+      self.vocab_size, self.hidden_size, dtype, self.hidden_dropout, name="embeddings"
     )(tokens.ids, offset, train=train)
     l = tokens.ids.shape[1]
     positions = sinusoids(l, l, self.hidden_size, self.clamp_len)
@@ -88,14 +85,11 @@ class XLNetEncoder(PackedEncoder):
     )
 
     def apply(layer, x):
-      x = layer(x, x, mask, same_type, positions, train=train)
-      return x, x if all_layers else None
+      return layer(x, x, mask, same_type, positions, train=train)
 
-    last, every = scan_layers(
-      apply, layer, x, length=self.num_layers, unroll=self.unroll, remat=self.remat
-    )
+    last, every = scan(apply, layer, x, length=self.num_layers)
     last = transformer.Dropout(self.hidden_dropout)(last, train=train)
-    return [x[None], every[:-1]] if all_layers else [], last
+    return x[None], every, last
 
   @property
   def max_length(self) -> None:
@@ -106,26 +100,6 @@ class XLNetEncoder(PackedEncoder):
     super()._check()
     if self.hidden_size % 2:
       raise InputError(f"encoder.hidden_size: {self.hidden_size} is odd; sinusoids come in pairs")
-
-
-class WordEmbeddings(nn.Module):
-  """Word embeddings (and `offset`), then dropout. An id outside the table gives NaN."""
-
-  vocab_size: int
-  hidden_size: int
-  dropout: float
-  dtype: Any
-
-  @nn.compact
-  def __call__(
-    self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None, *, train: bool
-  ) -> Float[Array, "b l d"]:
-    """Looks up each id, adds `offset`, and applies dropout with `train`."""
-    shape = (self.vocab_size, self.hidden_size)
-    x = jnp.take(self.param("word", transformer.INITIALIZER, shape, jnp.float32), ids, axis=0)
-    if offset is not None:
-      x += offset.astype(jnp.float32)
-    return transformer.Dropout(self.dropout)(x.astype(self.dtype), train=train)
 
 
 _ATTENTION = ("query", "key", "value", "relative", "output")
@@ -142,13 +116,18 @@ def _ours(path: str, tensor: np.ndarray) -> np.ndarray:
   """Returns the parameter at `path` of one tensor of one layer; a view where it can be."""
   if path in _HEADED and tensor.ndim == 3:
     tensor = tensor.reshape(tensor.shape[0], -1)
-  return tensor.T if path in _TRANSPOSED else tensor
+  if path in _TRANSPOSED:
+    tensor = tensor.T
+  return tensor
 
 
 def _theirs(path: str, value: np.ndarray, heads: int) -> np.ndarray:
   """Returns the tensor of one layer of the parameter at `path`."""
-  value = value.T if path in _TRANSPOSED else value
-  return value.reshape(value.shape[0], heads, -1) if path in _HEADED else value
+  if path in _TRANSPOSED:
+    value = value.T
+  if path in _HEADED:
+    value = value.reshape(value.shape[0], heads, -1)
+  return value
 
 
 def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,22 +150,16 @@ def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
   projects = config.get("summary_use_proj", True)
   if kind != "last" or projects and activation != "tanh":
     raise ValueError(f"summary_type {kind!r}, {activation!r} is not implemented")
-  layers = [(("dense", width, "tanh", True), XLNET.head["pooler"])] if projects else []
-  return "cls_last", [*layers, (("dense", 0, "identity", True), XLNET.head["head"])]
+  layers = [(("dense", 0, "identity", True), XLNET.head["head"])]
+  if projects:
+    layers.insert(0, (("dense", width, "tanh", True), XLNET.head["pooler"]))
+  return "cls_last", layers
 
 
 def _classifier_settings(pooler: bool, rate: float) -> dict[str, Any]:
-  return {
-    "summary_type": "last",
-    "summary_use_proj": pooler,
-    "summary_activation": "tanh" if pooler else "linear",
-    "summary_last_dropout": rate,
-  }
-
-
-def _published(d_model: int, layers: int, heads: int, inner: int) -> dict[str, int]:
-  sizes = {"d_model": d_model, "n_layer": layers, "n_head": heads, "d_inner": inner}
-  return {"vocab_size": 32000, **sizes}
+  activation = {True: "tanh", False: "linear"}[pooler]
+  head = {"summary_type": "last", "summary_use_proj": pooler, "summary_activation": activation}
+  return {**head, "summary_last_dropout": rate}
 
 
 XLNET = register(
@@ -214,10 +187,10 @@ XLNET = register(
         f"layers/attention/{ours}/kernel": f"layer.{{}}.rel_attn.{theirs}"
         for ours, theirs in zip(_ATTENTION, "qkvro", strict=True)
       },
-      "layers/attention/r_w_bias": "layer.{}.rel_attn.r_w_bias",
-      "layers/attention/r_r_bias": "layer.{}.rel_attn.r_r_bias",
-      "layers/attention/r_s_bias": "layer.{}.rel_attn.r_s_bias",
-      "layers/attention/seg_embed": "layer.{}.rel_attn.seg_embed",
+      **{
+        f"layers/attention/{name}": f"layer.{{}}.rel_attn.{name}"
+        for name in ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")
+      },
       **tensor_names(
         {
           "layers/attention_norm": "layer.{}.rel_attn.layer_norm",
@@ -245,8 +218,10 @@ XLNET = register(
     classifier_settings=_classifier_settings,
     classifier=_classifier,
     published={
-      "xlnet-base-cased": _published(768, 12, 12, 3072),
-      "xlnet-large-cased": _published(1024, 24, 16, 4096),
+      "xlnet-base-cased": dict(vocab_size=32000, d_model=768, n_layer=12, n_head=12, d_inner=3072),
+      "xlnet-large-cased": dict(
+        vocab_size=32000, d_model=1024, n_layer=24, n_head=16, d_inner=4096
+      ),
     },
   )
 )

@@ -175,7 +175,14 @@ UNROLLED = 12  # layers that are unrolled by default: 10 % faster steps on CPU, 
 
 
 def scan_layers(
-  apply: Callable, layer: nn.Module, x: Any, *scanned: Any, length: int, unroll: int, remat: bool
+  apply: Callable,
+  layer: nn.Module,
+  x: Any,
+  *scanned: Any,
+  length: int,
+  unroll: int,
+  remat: bool,
+  all_layers: bool,
 ) -> tuple[Any, Any]:
   """Apply `apply(layer, x, *slice) → (x, output)` for each of `length` layers: the last x, all
   outputs.
@@ -184,14 +191,19 @@ def scan_layers(
   layer is recomputed in the backward pass instead of keeping its activations.
   """
   unroll = unroll or (length if length <= UNROLLED and not remat else 1)
+
+  def turn(layer, x, *scanned):
+    x = apply(layer, x, *scanned)
+    return x, x if all_layers else None
+
   if remat:
-    apply = nn.remat(apply, prevent_cse=unroll > 1)  # a loop's body needs no barrier against CSE
+    turn = nn.remat(turn, prevent_cse=unroll > 1)  # a loop's body needs no barrier against CSE
   elif unroll < length:
     # A loop stores what its backward pass needs, layer by layer; products alone are half of that
     # and the elementwise rest costs less to compute again than to store and load.
-    apply = nn.remat(apply, prevent_cse=False, policy=jax.checkpoint_policies.dots_saveable)
+    turn = nn.remat(turn, prevent_cse=False, policy=jax.checkpoint_policies.dots_saveable)
   return nn.scan(
-    apply,
+    turn,
     variable_axes={"params": 0},
     split_rngs={"params": True, "dropout": True},
     length=length,
