@@ -208,12 +208,7 @@ OPTIONS = (
 
 
 def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Loads the fields of `ElmoEncoder` that a folder's options state, and the biLM's parameters.
-
-  Raises:
-    InputError: see `read_options` and `read_params`.
-
-  """
+  """Loads the fields of `ElmoEncoder` that a folder's options state, and the biLM's parameters."""
   fields = read_options(folder)
   return fields, read_params(folder, fields)
 
@@ -221,9 +216,7 @@ def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
 def read_options(folder: epath.PathLike) -> dict[str, Any]:
   """Reads the fields of `ElmoEncoder` from the one `*options.json`, but mix, unroll, precision.
 
-  Raises:
-    InputError: no or several such files, a missing key, or a value of no use.
-
+  Raises InputError: no or several such files, a missing key, or a value of no use.
   """
   file = _only(folder, sorted(epath.Path(folder).glob("*options.json")), "*options.json")
   options = read_json(file)
@@ -249,10 +242,8 @@ def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any
   They come from the one HDF5 file of the folder that has the groups of an ELMo's weights. A softmax
   over words is ignored.
 
-  Raises:
-    InputError: no or several such files, a file that is not whole, a missing, misshapen or unknown
-      dataset, or a number that is not finite.
-
+  Raises InputError: no or several such files, a file that is not whole, a missing, misshapen or
+  unknown dataset, or a number that is not finite.
   """
   files = sorted(epath.Path(folder).glob("*.hdf5"))
   found = [file for file in files if _opened(file, set) >= GROUPS]

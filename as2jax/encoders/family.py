@@ -237,9 +237,7 @@ class Transformer(Family):
   def fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the encoder's fields that a parsed `config.json` states.
 
-    Raises:
-      ValueError: a missing key, a value of no use, or a variant that is not implemented.
-
+    Raises ValueError: a missing key, a value of no use, or a variant that is not implemented.
     """
     fields = {key.field: key.read(config) for key in self.keys}
     fields.pop("", None)
@@ -292,9 +290,7 @@ def transformers() -> dict[str, Transformer]:
 def of(encoder: Any) -> Transformer:
   """Returns the family whose weights `encoder` (a module) takes; a subclass takes its base's.
 
-  Raises:
-    TypeError: there is none.
-
+  Raises TypeError: there is none.
   """
   known = [family for family in _FAMILIES.values() if isinstance(family, Transformer)]
   for cls in type(encoder).__mro__:

@@ -92,14 +92,7 @@ class FrozenVectors(Input):
 
 
 class WordTable(NamedTuple):
-  """Words in place of tokens, and whence they come.
-
-  Attributes:
-    units: a table whose tokens are words.
-    first, length: the tokens of each word in the table before, counted from its unit's first;
-      length 0 where there are none.
-
-  """
+  """Units whose tokens are words, and the tokens of each word, counted from its old unit's first."""
 
   units: UnitTable
   first: Int32[np.ndarray, "w"]
@@ -139,13 +132,7 @@ def word_table(units: UnitTable, *, of_words: bool) -> WordTable:
 
 
 def key(units: UnitTable, words: WordTable, inputs: Mapping[str, np.ndarray], settings: Any) -> str:
-  """Returns the SHA-256 (hex) of all that the encoder reads, and of `settings`.
-
-  Args:
-    inputs: the columns that the encoder reads beside the ids, by name (ELMo's characters).
-    settings: JSON data: the weights' hash, the encoder's fields, the type of the file.
-
-  """
+  """Returns the SHA-256 (hex) of all that the encoder reads (`inputs` beside ids), and of `settings`."""
   digest = hashlib.sha256(json.dumps([VERSION, settings]).encode())
   arrays = (units.ids, units.type, units.offsets, words.units.offsets, words.first, words.length)
   for array in (*arrays, *(inputs[name] for name in sorted(inputs))):
@@ -158,7 +145,7 @@ class FrozenEncoder:
   """Word vectors of an encoder that no step moves: a word's is the mean of its tokens'.
 
   Where ELMo's layers are to be mixed by learned weights (`encoder.mix` = `learned`), each word has all
-  of them.
+  of them. `calls` counts how often the encoder has run.
 
   Args:
     source: the encoder; its parameters are on the devices while a table is computed.
@@ -166,12 +153,6 @@ class FrozenEncoder:
     storage: type of the files, one of `STORAGE`.
     cache: the folder in which they are kept.
     rows, row_length: shape of the batches that the encoder sees.
-
-  Attributes:
-    calls: how often the encoder has run.
-
-  Raises:
-    InputError: an unknown type of file.
 
   """
 
@@ -206,38 +187,24 @@ class FrozenEncoder:
     self.calls = 0
 
   def __call__(self, units: UnitTable, inputs: Mapping[str, Column]) -> np.ndarray:
-    """Returns the vectors of the words of `units`, computed once and then read from the cache.
+    """Returns the vectors [words, d] or [words, layers, d] of `word_table`, memory-mapped.
 
-    Args:
-      units: with word spans, unless `of_words`.
-      inputs: what the encoder reads beside the ids, by name.
-
-    Returns:
-      `[words, d]` or `[words, layers, d]`, memory-mapped, of the words of `word_table`.
-
+    `units` have word spans, unless `of_words`; `inputs` are what the encoder reads beside the ids.
     """
     words = word_table(units, of_words=self.of_words)
     values = {name: column.values for name, column in inputs.items()}
     name = key(units, words, values, self._settings)
     shape = (len(words.units.ids), *self.width())
-    before = self.calls
 
     def compute(writer: cache.Writer) -> dict[str, Any]:
+      log.info("frozen vectors: computing those of %d words", shape[0])
       writer.create(_NAME, shape, self.storage)
       for start, vectors in self._vectors(words, self._batcher(units, inputs)):
         writer.write(_NAME, self._stored(vectors), start)
       about = {**self._settings, "pretrained": self.source.provenance["pretrained"]}
       return {"about": about | {"shape": shape}}
 
-    vectors = cache.cached(cache.place(self.cache, "features", name), compute).arrays[_NAME]
-    log.info(
-      "frozen vectors: %s words × %s in %s, %d calls of the encoder",
-      f"{shape[0]:,}",
-      shape[1:],
-      self.storage,
-      self.calls - before,
-    )
-    return vectors
+    return cache.cached(cache.place(self.cache, "features", name), compute).arrays[_NAME]
 
   def width(self) -> tuple[int, ...]:
     """Returns the shape of a word's vectors, `(d,)` or `(layers, d)`."""
@@ -250,8 +217,8 @@ class FrozenEncoder:
     hidden = lambda: module.init_with_output(
       jax.random.key(0), tokens, all_layers=self.all_layers, train=False
     )[0]
-    shape = jax.eval_shape(hidden).shape
-    return (shape[0], *shape[4:]) if self.all_layers else shape[3:]
+    *layers, _, _, _, width = jax.eval_shape(hidden).shape
+    return (*layers, width)
 
   def _stored(self, vectors: Shaped[np.ndarray, "n ..."]) -> np.ndarray:
     """Returns vectors in the type of the files; InputError where one is not finite in it."""
@@ -290,7 +257,8 @@ class FrozenEncoder:
     hidden = self.source.module.apply(
       {"params": params}, tokens, all_layers=self.all_layers, train=False
     )
-    hidden = jnp.moveaxis(hidden, 0, 3) if self.all_layers else hidden
+    if self.all_layers:
+      hidden = jnp.moveaxis(hidden, 0, 3)
     return hidden.astype(jnp.float32)
 
   def _vectors(

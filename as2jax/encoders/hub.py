@@ -45,9 +45,7 @@ def resolve(spec: str) -> epath.Path:
   A hub name is looked up in the local cache and then downloaded: configs, tokeniser, and weights in
   one form, safetensors before `pytorch_model.bin`.
 
-  Raises:
-    InputError: none of these has a config; said at once or within seconds.
-
+  Raises InputError: none of these has a config; said at once or within seconds.
   """
   if spec.startswith("package:"):
     return _with_config(_package_folder(spec), spec)

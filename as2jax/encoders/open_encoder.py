@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ from as2jax.encoders.static import ENCODER_FOLDER
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, read_object, write_whole
 
-log = logging.getLogger(__name__)
 # Of a run: what follows the transformer in a sentence-transformers folder.
 SENTENCE = "sentence.json"
 # By name: the transformer, the fields of `SentenceBert`, max_seq_length, as its folder lists them
@@ -42,16 +40,13 @@ def open_encoder(
 ) -> Source:
   """Opens the encoder that `section` (`name` and the fields of its class) describes.
 
+  Raises InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
+
   Args:
-    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named;
-      called only where one is.
-    workdir: the run's folder: a vocabulary that is there is used unchanged, a new one is kept
-      there. "" for none.
+    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named.
+    workdir: the run's folder, whose vocabulary is used unchanged; a new one is kept there. "" for none.
     root: the folder of the data, in which files of vectors are looked for, too.
     finished: whether the run has all parameters in its checkpoints: pretrained ones are not read.
-
-  Raises:
-    InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
 
   """
   if section["name"] in sentence_folder.PUBLISHED:
@@ -60,21 +55,13 @@ def open_encoder(
     return family.open(section, Request(texts, workdir, root))
   found, absent = _folder(section, workdir, finished)
   tokenizer = kept(_encoder_folder(workdir), lambda: load_tokenizer(found))
-  if not absent and (stated := sentence_folder.stated(found)):
-    log.info(
-      "%s: its folder states %s, which only encoder.name = sentence_bert (--recipe=embedder) follows",
-      section["pretrained"],
-      ", ".join(f"{key} = {value!r}" for key, value in stated.items()),
-    )
   return _open_transformer(section, found, tokenizer, workdir, absent)
 
 
 def describe(section: Mapping[str, Any]) -> Source:
   """Builds the encoder that `section` describes, without parameters and without a tokeniser.
 
-  Raises:
-    InputError: only its files tell its sizes, and they are not here.
-
+  Raises InputError: only its files tell its sizes, and they are not here.
   """
   name, spec = section["name"], section.get("pretrained")
   if family := own_family(name):
@@ -92,15 +79,25 @@ def describe(section: Mapping[str, Any]) -> Source:
     fields = {"token": kind.token}
     if name == "reranker":  # an encoder known by its name gets its family's classifier
       fields = cross_encoder_folder.plain(kind, sizes["hidden_size"])
-  name = name if ":" in name else kind.name
-  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
+  module = _module(section, kind, sizes)
   return Source(module, {}, None, longest, {"family": kind.name}, model_fields=fields)
+
+
+def _module(section: Mapping[str, Any], family: Transformer, sizes: Mapping[str, Any]) -> Any:
+  """Builds the encoder of a family, or the user's own subclass of it that the section names."""
+  if ":" not in section["name"]:
+    section = {**section, "name": family.name}
+  return families.build(section, ("pretrained",), **sizes)
 
 
 def own_family(name: str) -> Family | None:
   """Returns the family of an encoder that is no published transformer; None for those."""
-  family = None if ":" in name or name == "auto" else families.find(name)
-  return None if isinstance(family, Transformer) else family
+  if ":" in name or name == "auto":
+    return None
+  family = families.find(name)
+  if isinstance(family, Transformer):
+    return None
+  return family
 
 
 def forget(workdir: epath.PathLike) -> None:
@@ -127,8 +124,8 @@ def _folder(
 
 
 def _encoder_folder(workdir: epath.PathLike) -> epath.PathLike:
-  """The folder in which a run keeps its tokeniser; "" for no run."""
-  return epath.Path(workdir) / ENCODER_FOLDER if workdir else ""
+  """Returns the folder in which a run keeps its tokeniser; "" for no run."""
+  return workdir and epath.Path(workdir) / ENCODER_FOLDER
 
 
 def _keep(encoder_folder: epath.PathLike, name: str, text: str) -> None:
@@ -144,38 +141,34 @@ def _open_transformer(
   workdir: epath.PathLike,
   absent: str,
 ) -> Source:
-  """The transformer in a folder, or without its parameters where that is `absent`."""
+  """Opens the transformer in a folder, without its parameters where that is `absent`."""
   family, sizes = transformer_folder.read_family(found)
-  own = ":" in section["name"]  # a subclass of the family's encoder, with its fields and weights
-  if not own and section["name"] not in ("auto", family.name):
+  if ":" not in section["name"] and section["name"] not in ("auto", family.name):
     raise InputError(
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
     )
   _keep(_encoder_folder(workdir), hub.CONFIG, (found / hub.CONFIG).read_text())
+  module = _module(section, family, sizes)
+  params, pooler = {}, None
   if not absent:
     transformer_folder.check_vocabulary(tokenizer, found)
-  name = section["name"] if own else family.name
-  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
+    params = weights.flat(transformer_folder.load_params(found, module))
+    pooler = transformer_folder.load_pooler(found, family)
   return Source(
     module=module,
-    params={} if absent else weights.flat(transformer_folder.load_params(found, module)),
+    params=params,
     tokenizer=tokenizer,
     max_length=module.max_length,
     provenance={"pretrained": section["pretrained"], "family": family.name},
-    pooler=None if absent else transformer_folder.load_pooler(found, family),
+    pooler=pooler,
     model_fields={"token": family.token},
     absent=absent,
   )
 
 
 def _open_published(section: Mapping[str, Any], workdir: epath.PathLike, finished: bool) -> Source:
-  """A published bi-encoder or cross-encoder: its folder says the fields and parameters of the model.
-
-  Raises:
-    InputError: the folder holds no such model, or it cannot be read.
-
-  """
+  """Opens a bi-encoder or cross-encoder whose folder says the fields and parameters of the model."""
   found, absent = _folder(section, workdir, finished)
   encoder_folder = _encoder_folder(workdir)
   if absent:

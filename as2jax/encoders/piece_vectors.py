@@ -39,6 +39,8 @@ def prepare(
   words of `texts` by frequency, then those words of `others` that are not among them. `output_size`
   in the statistics is the number of rows before these last ones: what a decoder may generate.
 
+  Raises InputError: a folder without a BERT, marks that it lacks, texts without words.
+
   Args:
     size: the most frequent so many words of `texts` come first; 0: all. The rest is unknown, unless
       `others` hold it.
@@ -46,9 +48,6 @@ def prepare(
     scale: factor of all vectors. As a BERT has them (s.d. 0.05) its texts differ by little at the
       output of a GRU, and matching takes long to begin.
     others: further texts, whose words are read but never generated.
-
-  Raises:
-    InputError: a folder without a BERT, marks that it lacks, texts without words.
 
   """
   tokenizer = transformer_folder.check_vocabulary(load_tokenizer(str(folder)), folder)
@@ -68,7 +67,7 @@ def prepare(
   if not counts:
     raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
   words = word_tokenizer.by_frequency(counts)
-  generated = words[:size] if size else words
+  generated = words[: size or len(words)]
   left_out = set(words[len(generated) :])
   # Not generated: words of the other texts and, where they are read, those that `size` leaves out.
   more = _count(backend, others)
@@ -78,11 +77,10 @@ def prepare(
   new_tokenizer = _tokenizer(backend, [*generated, *read], marks)
   rows = np.zeros((new_tokenizer.vocab_size, table.shape[1]), np.float32)
   for i, word in enumerate(word_tokenizer.entries(new_tokenizer)):
-    if word in known:
-      rows[i] = scale * table[known[word]].astype(np.float64)
-    else:
+    ids = [known.get(word)]
+    if word not in known:
       ids = [piece.id for piece in backend.model.tokenize(word)]
-      rows[i] = scale * table[ids].mean(axis=0, dtype=np.float64)
+    rows[i] = scale * table[ids].mean(axis=0, dtype=np.float64)
   rows[word_tokenizer.PAD_ID] = 0
   return word_encoding(
     new_tokenizer,

@@ -64,11 +64,9 @@ class SentenceFolder:
 
   Attributes:
     transformer: the folder of the transformer and its tokeniser.
-    fields: of `SentenceBert`, all but `encoder` and `score`: `pooling` (modes whose vectors are
-      joined), `dense` (size, activation and bias of each layer) and `normalize`; of `Reranker`:
-      `pooling`, `layers`, and `label` where it is plain.
-    max_length: tokens of a text, special tokens included; what exceeds it is cut. None: as many as
-      the encoder takes.
+    fields: of `SentenceBert`, all but `encoder` and `score`, or of `Reranker`, all but `encoder`, and
+      but `label` where it is not plain.
+    max_length: tokens of a text, special tokens included, at which it is cut; None for the encoder's.
     lower_case: whether texts are lower-cased before the tokeniser sees them.
     params: float32 arrays by parameter path (`dense_0/kernel` [d, size], `dense_0/bias` [size]).
     prompts: what is put before each question and each candidate.
@@ -86,10 +84,8 @@ class SentenceFolder:
 def read(folder: epath.PathLike) -> SentenceFolder:
   """Reads all of a sentence-transformers folder but the transformer's own weights.
 
-  Raises:
-    InputError: no `modules.json`, a module or an order of modules that is not implemented, or tensors
-      that do not fit.
-
+  Raises InputError: no `modules.json`, a module or an order of modules that is not implemented, or
+  tensors that do not fit.
   """
   folder = epath.Path(folder)
   listed, prompts = modules(folder), _prompts(folder)
@@ -139,10 +135,7 @@ def load_tokenizer(folder: SentenceFolder) -> Any:
 
 
 def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
-  """Returns (class name, folder) of each module, the first of which is a Transformer with a config.
-
-  The classes' package differs between releases.
-  """
+  """Returns (class name, folder) of each module, the first of which is a Transformer with a config."""
   file = folder / MODULES
   if not file.exists():
     raise InputError(
@@ -174,10 +167,7 @@ def named_prompts(folder: epath.Path) -> tuple[dict[str, str], str]:
 
 
 def _prompts(folder: epath.Path) -> tuple[str, str]:
-  """Returns what a bi-encoder's folder puts before questions and before candidates.
-
-  A side without a prompt of its own has the default one, as `SentenceTransformer.encode` does.
-  """
+  """Returns what is put before questions and before candidates: a prompt of their own, or the default."""
   prompts, default = named_prompts(folder)
   candidate = default
   for name in ("corpus", "passage", "document"):  # the last that is there
@@ -311,8 +301,7 @@ def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dic
 
 def _text_settings(folder: epath.Path) -> dict[str, Any]:
   """Reads what the library's own file in a transformer's folder says; {} where there is none."""
-  files = sorted(folder.glob("sentence_*_config.json"))
-  file = (*files, folder / TRANSFORMER_CONFIG)[0]
+  file = (*sorted(folder.glob("sentence_*_config.json")), folder / TRANSFORMER_CONFIG)[0]
   settings = read_config(file)
   for key in NOT_READ:
     if settings.get(key):
@@ -326,18 +315,6 @@ def _text_settings(folder: epath.Path) -> dict[str, Any]:
 def similarity(folder: epath.PathLike) -> str | None:
   """Returns the library's name of the function that compares two vectors, as the folder states it."""
   return read_config(epath.Path(folder) / SETTINGS).get("similarity_fn_name")
-
-
-def stated(folder: epath.Path) -> dict[str, Any]:
-  """Returns what a folder says of texts beside its tokeniser, which an encoder alone does not follow."""
-  try:
-    settings, prompts = _text_settings(folder), _prompts(folder)
-  except InputError:  # of a module that is not implemented: an encoder alone needs none
-    return {}
-  said = {key: settings[key] for key in ("max_seq_length", "do_lower_case") if settings.get(key)}
-  if any(prompts):
-    said["prompts"] = prompts
-  return said
 
 
 def read_config(file: epath.Path) -> dict[str, Any]:

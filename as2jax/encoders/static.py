@@ -81,14 +81,7 @@ class StaticEncoder(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class WordEncoding:
-  """A vocabulary with its vectors: what a run of a static encoder must remember.
-
-  Attributes:
-    tokenizer: texts to ids.
-    table: vectors of the ids.
-    statistics: what results say of them: the file, the settings, the words without a vector.
-
-  """
+  """A vocabulary, the vectors of its ids, and what results say of them: what a run must remember."""
 
   tokenizer: Tokenizer
   table: Float32[np.ndarray, "v d"]
@@ -110,24 +103,25 @@ def prepare(
   A word takes its own row, else that of its lower-cased form, else what `unknown_words` says
   (`word_vectors.lookup`).
 
+  Raises InputError: a setting that is not known, or see `word_vectors.read` and
+  `word_tokenizer.build`.
+
   Args:
     vocabulary: `data`, the words of `texts`, or `file`, all rows of the file, with those words of
       `texts` that have a row by their lower-cased form alone.
     lower, treebank, markers: see `word_tokenizer.build`.
 
-  Raises:
-    InputError: a setting that is not known, or see `word_vectors.read` and `word_tokenizer.build`.
-
   """
   check_word(vocabulary, ("data", "file"), "vocabulary")  # before minutes of reading
   check_word(unknown_words, word_vectors.UNKNOWN_WORDS, "unknown_words")
   counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
-  wanted = None if vocabulary == "file" else {*counts, *markers}
-  vectors = word_vectors.read(path, wanted, lower=True)
+  wanted = {*counts, *markers}
+  vectors = word_vectors.read(path, None if vocabulary == "file" else wanted, lower=True)
   there = set(vectors.words)
-  ordered = word_tokenizer.by_frequency(counts)
+  words = ordered = word_tokenizer.by_frequency(counts)
   known = [word for word in ordered if word in there or word.lower() in there]
-  words = known if unknown_words == "skip" else ordered
+  if unknown_words == "skip":
+    words = known
   if vocabulary == "file":
     words = [*vectors.words, *known]
   tokenizer = word_tokenizer.build(
@@ -236,13 +230,7 @@ def vector_width(file: str) -> int:
 
 
 class WordVectors(Family):
-  """Encoders over a file of word vectors: the vocabulary is the run's for ever.
-
-  Args:
-    name: of the encoder.
-    width: the encoder's field of the vectors' width.
-
-  """
+  """Encoders over a file of word vectors, whose width is the field `width`: the vocabulary is the run's."""
 
   of_words = True
 
@@ -258,12 +246,8 @@ class WordVectors(Family):
 
     encoding = kept_encoding(request.workdir, make)
     rows, width = encoding.table.shape
-    params = {"embeddings/word": encoding.table}
-    provenance = {
-      "pretrained": section["vectors"],
-      "family": self.name,
-      "words": encoding.statistics,
-    }
+    params, words = {_NAME: encoding.table}, encoding.statistics
+    provenance = {"pretrained": section["vectors"], "family": self.name, "words": words}
     if section.get("weights"):
       params |= self.read_weights(hub.found_file(section["weights"], request.root))
       provenance["weights"] = section["weights"]

@@ -30,10 +30,8 @@ _NOT_KEPT = frozenset(
 def read_family(folder: epath.PathLike) -> tuple[Transformer, dict[str, Any]]:
   """Reads the family of the encoder in `folder`, and the encoder's fields, from its config.
 
-  Raises:
-    InputError: another model type, a missing key, a value of no use, or a variant that is not
-      implemented.
-
+  Raises InputError: another model type, a missing key, a value of no use, or a variant that is not
+  implemented.
   """
   file = epath.Path(folder) / hub.CONFIG
   config = read_config_file(folder)
@@ -84,9 +82,7 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
   that of an added token and fewer than `PADDING` rows follow (multilingual MiniLM has 35), or the
   config states `pad_vocab_size_multiple`, and the vocabulary ends within the last multiple.
 
-  Raises:
-    InputError: another number of entries, or an id that is not there; it names both files.
-
+  Raises InputError: another number of entries, or an id that is not there; it names both files.
   """
   folder = epath.Path(folder)
   rows = read_config(folder)["vocab_size"]
@@ -114,9 +110,7 @@ def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
 
   Tensors of the family's `ignored` are left out and logged.
 
-  Raises:
-    InputError: a missing, unknown or misshapen tensor, or a file that cannot be read.
-
+  Raises InputError: a missing, unknown or misshapen tensor, or a file that cannot be read.
   """
   tensors, source = weights.read_tensors(folder, families.of(encoder).stored_name)
   return weights.from_tensors(tensors, encoder, source)

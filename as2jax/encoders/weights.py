@@ -38,13 +38,12 @@ def read_tensors(
 
   The first of `FILES` that is there is read. Dtypes are the file's, but bfloat16 becomes float32.
 
+  Raises InputError: no weights, a file that is not whole, a pickle of anything but tensors, an
+  index that names a file or tensor that is not there, or a number that is not finite in float32.
+
   Args:
     rename: gives the name under which a tensor is returned.
     keep: the (renamed) tensors to load; None for all.
-
-  Raises:
-    InputError: no weights, a file that is not whole, a pickle of anything but tensors, an index
-      that names a file or tensor that is not there, or a number that is not finite in float32.
 
   """
   file = find_weights(folder)
@@ -71,12 +70,7 @@ def find_weights(folder: epath.PathLike) -> epath.Path:
 
 
 def read_file(file: epath.PathLike, wanted: Wanted = lambda name: True) -> dict[str, np.ndarray]:
-  """Reads the `wanted` tensors of a safetensors file or, by any other name, of torch's pickle.
-
-  Raises:
-    InputError: see `read_tensors`.
-
-  """
+  """Reads the `wanted` tensors of a safetensors file or, by any other name, of torch's pickle."""
   file = epath.Path(file)
   refuse_others(file)
   try:
@@ -90,9 +84,7 @@ def read_file(file: epath.PathLike, wanted: Wanted = lambda name: True) -> dict[
 def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[str, np.ndarray]:
   """Returns `tensors` if all their numbers are finite in float32, in which they are used.
 
-  Raises:
-    InputError: one is not; it names `file`, the tensor and the place of the first such number.
-
+  Raises InputError: one is not; it names `file`, the tensor and the place of the first such number.
   """
   for name, tensor in tensors.items():
     with np.errstate(over="ignore"):
@@ -203,11 +195,10 @@ def shapes(encoder: Any) -> dict[str, Any]:
 def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -> dict[str, Any]:
   """Returns transformers' tensors as the `params` of `encoder`, float32.
 
+  Raises InputError: a missing, unknown or misshapen tensor.
+
   Args:
     source: their file, named in errors.
-
-  Raises:
-    InputError: a missing, unknown or misshapen tensor.
 
   """
   family = families.of(encoder)

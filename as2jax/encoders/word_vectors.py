@@ -45,14 +45,14 @@ def read(path: epath.PathLike, vocabulary: Collection[str] | None, *, lower: boo
   Malformed rows (fewer or more than d numbers, no word, a word that is not UTF-8; among the rows kept
   also what is no finite number) are left out and counted.
 
+  Raises InputError: an unreadable file; one that is no text of vectors; more than `TOLERATED` of
+  the rows malformed or missing (against the header), or the very first one; none of the words in
+  it.
+
   Args:
     path: of the file; in a zip with several members, `FILE.zip:MEMBER`.
     vocabulary: the words; None for every row.
     lower: whether to keep the row of the lower-cased form of each word too.
-
-  Raises:
-    InputError: an unreadable file; one that is no text of vectors; more than `TOLERATED` of the rows
-      malformed or missing (against the header), or the very first one; none of the words in it.
 
   """
   wanted = None
@@ -217,9 +217,7 @@ def _drawn(word: str, dimension: int) -> np.ndarray:
 def write(path: epath.PathLike, words: Sequence[str], table: Float32[np.ndarray, "n d"]) -> None:
   """Writes word2vec's text format, with a header, whole or not at all; `read` gets the same numbers.
 
-  Raises:
-    InputError: a word that is empty or has white space, or a folder that cannot be written.
-
+  Raises InputError: a word that is empty or has white space, or a folder that cannot be written.
   """
   lines = [f"{table.shape[0]} {table.shape[1]}\n"]
   for word, vector in zip(words, table, strict=True):
