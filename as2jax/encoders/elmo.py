@@ -1,10 +1,14 @@
 """ELMo (Peters et al. 2018) in Flax Linen, over packed rows, and its published folders.
 
+Words are read as the bytes of their UTF-8 form between two marks. Ids are one more than in the biLM's
+vocabulary of characters, so that 0 can mean no word at all: byte v is v + 1, then come the marks.
 A folder holds `options.json` and an HDF5 file of weights.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,26 +16,219 @@ import numpy as np
 from etils import epath
 from flax import linen as nn
 from flax import traverse_util
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Int32
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.protocol import Input, Tables
+from as2jax.data.record import Question
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import hub, weights
-from as2jax.encoders.bilm import (
-  ACTIVATIONS,
-  NUM_CHARACTERS,
-  BidirectionalLayer,
-  CharacterCnn,
-  Characters,
-  sentence_boundaries,
-)
 from as2jax.encoders.family import Family, Key, Request, Source, build, check_fields, register
+from as2jax.layers.cpu import Direction, Product, affine, scan_units, single
+from as2jax.layers.recurrent import DIRECTIONS
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, refuse_others
 from as2jax.runtime.registry import AtLeast, OneOf, Precision
 
 MIXES = ("uniform", "learned", "top")
+ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+INITIALIZER = nn.initializers.lecun_normal()
+LstmState = tuple[Array, Array]  # the cell's memory [b, c] and the (projected) output [b, p]
+SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(257, 262)
+NUM_CHARACTERS = 262  # with 0, the id of no word
+
+
+@dataclasses.dataclass(frozen=True)
+class Characters(Input):
+  """The character ids of each token's word, int32 `[vocabulary, max_characters]`."""
+
+  max_characters: int
+
+  name: ClassVar[str] = "characters"
+  level: ClassVar[str] = "vocabulary"
+
+  def columns(
+    self, fitted: None, questions: Sequence[Question], tables: Tables
+  ) -> Int32[np.ndarray, "v c"]:
+    """The characters of each entry of the vocabulary."""
+    return word_characters(word_tokenizer.entries(tables.tokenizer), self.max_characters)
+
+  def spec(self) -> tuple[tuple[int, ...], Any]:
+    """`max_characters` int32 an id."""
+    return (self.max_characters,), np.int32
+
+
+def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.ndarray, "n c"]:
+  """Returns character ids of words: begin of word, at most `max_characters` − 2 bytes, end, padding.
+
+  A lone surrogate, which UTF-8 has no bytes for, is left out.
+  """
+  ids = np.full((len(words), max_characters), PADDING, np.int32)
+  ids[:, 0] = WORD_BEGIN
+  for row, word in zip(ids, words, strict=True):
+    text = word.encode("utf-8", "ignore")[: max_characters - 2]
+    row[1 : len(text) + 1] = np.frombuffer(text, np.uint8).astype(np.int32) + 1
+    row[len(text) + 1] = WORD_END
+  return ids
+
+
+def sentence_boundaries(max_characters: int = 50) -> Int32[np.ndarray, "2 c"]:
+  """The character ids of `<S>` and `</S>`: words of one character that no byte has."""
+  ids = np.full((2, max_characters), PADDING, np.int32)
+  ids[:, :3] = [[WORD_BEGIN, mark, WORD_END] for mark in (SENTENCE_BEGIN, SENTENCE_END)]
+  return ids
+
+
+class Highway(nn.Module):
+  """g relu(Wx + b) + (1 - g) x with g = σ(Vx + a) (Srivastava et al. 2015)."""
+
+  precision: Any
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Applies the layer to the last axis."""
+    dense = partial(nn.Dense, x.shape[-1], precision=self.precision)
+    gate = jax.nn.sigmoid(dense(name="carry")(x))
+    return gate * jax.nn.relu(dense(name="transform")(x)) + (1 - gate) * x
+
+
+class CharacterCnn(nn.Module):
+  """Word vectors from character ids alone (Kim et al. 2016): the token layer of the biLM.
+
+  embedding [num_characters - 1, character_dim] (the id 0 has the zero vector)
+  convolution_{i}/{kernel [width, character_dim, number], bias}
+  highway_{i}/{carry, transform}/{kernel, bias}
+  projection/{kernel, bias}, unless the filters add up to `projection_dim`
+  """
+
+  num_characters: int
+  character_dim: int
+  filters: Sequence[tuple[int, int]]
+  activation: str
+  num_highways: int
+  projection_dim: int
+  precision: Any
+
+  @nn.compact
+  def __call__(self, characters: Int[Array, "n c"]) -> Float[Array, "n p"]:
+    """Returns the vectors of words from their character ids, which 0 pads."""
+    shape = (self.num_characters - 1, self.character_dim)
+    table = self.param("embedding", nn.initializers.uniform(1.0), shape, jnp.float32)
+    x = jnp.take(jnp.pad(table, ((1, 0), (0, 0))), characters, axis=0)
+    features = []
+    for i, (width, number) in enumerate(self.filters):
+      convolve = nn.Conv(
+        number, (width,), padding="VALID", precision=self.precision, name=f"convolution_{i}"
+      )
+      # The maximum is over every place that a filter fits in, padding of the word included.
+      features.append(ACTIVATIONS[self.activation](convolve(x).max(axis=1)))
+    x = jnp.concatenate(features, axis=-1)
+    for i in range(self.num_highways):
+      x = Highway(self.precision, name=f"highway_{i}")(x)
+    if x.shape[-1] != self.projection_dim:
+      x = nn.Dense(self.projection_dim, precision=self.precision, name="projection")(x)
+    return x
+
+
+def lstm_step(
+  product: Product,
+  state: LstmState,
+  gates: Float[Array, "b g"],
+  *,
+  projects: bool,
+  cell_clip: float | None,
+  projection_clip: float | None,
+) -> tuple[LstmState, Array]:
+  """One step of an LSTM with a projected output (Sak et al. 2014, without peepholes), clipped.
+
+  The gates are i, j, f, o in this order: c' = clip(σ(f + 1) c + σ(i) tanh j), and the output is
+  clip(P σ(o) tanh c'), or where nothing `projects` just σ(o) tanh c', unclipped.
+  """
+  cell, hidden = state
+  enter, new, forget, leave = jnp.split(gates + product("recurrent", hidden), 4, axis=-1)
+  cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
+  if cell_clip is not None:
+    cell = jnp.clip(cell, -cell_clip, cell_clip)
+  hidden = jax.nn.sigmoid(leave) * jnp.tanh(cell)
+  if projects:
+    hidden = product("projection", hidden)
+    if projection_clip is not None:
+      hidden = jnp.clip(hidden, -projection_clip, projection_clip)
+  return (cell, hidden), hidden
+
+
+class ProjectedLstm(nn.Module):
+  """One direction of one layer, with what `scan_units` needs of it.
+
+  input_kernel and recurrent_kernel [p, 4c], bias [4c], projection_kernel [c, p] unless c = p
+  """
+
+  cell_size: int
+  projection_dim: int
+  cell_clip: float | None
+  projection_clip: float | None
+  precision: Any
+
+  @nn.compact
+  def __call__(
+    self, words: Float[Array, "b l p"], mark: Float[Array, "1 p"], backward: bool
+  ) -> tuple[Direction, Float[Array, "1 p"]]:
+    """Returns the direction over `words`, which begins behind `mark`, and the output at the mark."""
+    p, c = self.projection_dim, self.cell_size
+    kernel = lambda name, shape: self.param(name, INITIALIZER, shape, jnp.float32)
+    input_kernel = kernel("input_kernel", (p, 4 * c))
+    products: dict[str, Any] = {"recurrent": (kernel("recurrent_kernel", (p, 4 * c)), None)}
+    bias = self.param("bias", nn.initializers.zeros, (4 * c,), jnp.float32)
+    if p < c:
+      products["projection"] = (kernel("projection_kernel", (c, p)), None)
+    step = partial(
+      lstm_step, projects=p < c, cell_clip=self.cell_clip, projection_clip=self.projection_clip
+    )
+    gates = lambda x: affine(x, input_kernel, bias, self.precision)
+    zero = jnp.zeros((1, c)), jnp.zeros((1, p))
+    state, output = step(single(products, self.precision), zero, gates(mark))
+    initial = tuple(jnp.broadcast_to(leaf, (len(words), leaf.shape[-1])) for leaf in state)
+    return Direction(step, products, gates(words), initial, backward), output
+
+
+class BidirectionalLayer(nn.Module):
+  """One layer of the biLM: `forward` and `backward`, each a `ProjectedLstm` of its own.
+
+  `skip` adds the inputs of each direction to its outputs; states stay those of the LSTM.
+  """
+
+  cell_size: int
+  projection_dim: int
+  cell_clip: float | None
+  projection_clip: float | None
+  skip: bool
+  unroll: int
+  precision: Any
+
+  @nn.compact
+  def __call__(
+    self,
+    words: Sequence[Float[Array, "b l p"]],
+    opening: Sequence[Float[Array, "1 p"]],
+    position: Int[Array, "b l"],
+    segment: Int[Array, "b l"],
+  ) -> tuple[list[Float[Array, "b l p"]], list[Float[Array, "1 p"]]]:
+    """Returns the outputs at the words and at the opening marks, one entry a direction."""
+    sizes = (self.cell_size, self.projection_dim, self.cell_clip, self.projection_clip)
+    directions, opened = [], []
+    for name, x, mark in zip(DIRECTIONS, words, opening, strict=True):
+      cell = ProjectedLstm(*sizes, self.precision, name=name)
+      direction, output = cell(x, mark, name == "backward")
+      directions.append(direction)
+      opened.append(output)
+    scanned = scan_units(
+      directions, position, segment, unroll=self.unroll, precision=self.precision
+    )
+    outputs = [output for output, _ in scanned]
+    if self.skip:
+      outputs = [x + output for x, output in zip(words, outputs, strict=True)]
+      opened = [x + output for x, output in zip(opening, opened, strict=True)]
+    return outputs, opened
 
 
 class LayerMix(nn.Module):
@@ -52,8 +249,8 @@ class ElmoEncoder(nn.Module):
 
   Tokens hold words alone; the encoder itself puts `<S>` before and `</S>` behind each unit. Units of a
   row are blind to one another, and no state is carried from unit to unit. There is no dropout.
-  Parameters are `characters` (see `bilm.CharacterCnn`), `layers_{k}/{forward, backward}` (see
-  `bilm.ProjectedLstm`) and with a learned mix `layer_mix/{weights, gamma}`.
+  Parameters are `characters` (see `CharacterCnn`), `layers_{k}/{forward, backward}` (see
+  `ProjectedLstm`) and with a learned mix `layer_mix/{weights, gamma}`.
 
   Attributes:
     num_characters: ids of characters, 0 included; max_characters of them are a word's row.
@@ -100,18 +297,12 @@ class ElmoEncoder(nn.Module):
       self.projection_dim,
       self.precision,
     )
-    self.layers = [
-      BidirectionalLayer(
-        self.cell_size,
-        self.projection_dim,
-        self.cell_clip,
-        self.projection_clip,
-        self.skip_connections and k > 0,
-        self.unroll,
-        self.precision,
-      )
-      for k in range(self.num_layers)
-    ]
+    sizes = (self.cell_size, self.projection_dim, self.cell_clip, self.projection_clip)
+    layers = []
+    for k in range(self.num_layers):
+      skip = self.skip_connections and k > 0
+      layers.append(BidirectionalLayer(*sizes, skip, self.unroll, self.precision))
+    self.layers = layers
     if self.mix == "learned":
       self.layer_mix = LayerMix()
 
@@ -161,8 +352,8 @@ class ElmoEncoder(nn.Module):
     words = tokens.inputs.get(Characters.name)
     if words is None or words.shape[-1] != self.max_characters:
       raise InputError(
-        f"ELMo reads words of {self.max_characters} characters (max_characters_per_token); "
-        f"`tokens.inputs[{Characters.name!r}]` is {'absent' if words is None else words.shape}"
+        f"`tokens.inputs[{Characters.name!r}]` is absent, or its words have not the "
+        f"{self.max_characters} characters that ELMo reads (max_characters_per_token)"
       )
     return self.characters(words.reshape(-1, self.max_characters))
 
@@ -170,7 +361,9 @@ class ElmoEncoder(nn.Module):
     """Returns the layer that is read alone, named by a number or its text; -1 for none."""
     if self.mix == "top":
       return self.num_layers
-    return int(self.mix) if str(self.mix).isdecimal() else -1
+    if str(self.mix).isdecimal():
+      return int(self.mix)
+    return -1
 
   def _check(self):
     check_fields(self)
@@ -220,7 +413,9 @@ def read_options(folder: epath.PathLike) -> dict[str, Any]:
   """
   file = _only(folder, sorted(epath.Path(folder).glob("*options.json")), "*options.json")
   options = read_json(file)
-  stated = traverse_util.flatten_dict(options, sep=".") if isinstance(options, dict) else {}
+  stated = {}
+  if isinstance(options, dict):
+    stated = traverse_util.flatten_dict(options, sep=".")
   stated = {key: value for key, value in stated.items() if value is not None}
   try:
     fields = {key.field: key.read(stated) for key in OPTIONS}
@@ -258,7 +453,7 @@ def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any
       stem, p = path.removesuffix("kernels"), fields["projection_dim"]
       params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
     else:
-      params[path] = value[0] if value.ndim == 4 else value
+      params[path] = value.reshape(value.shape[-3:])  # of a convolution over one row
   return traverse_util.unflatten_dict(params, sep="/")
 
 
@@ -277,9 +472,8 @@ def _datasets(content: Any, places: list[tuple], file: epath.Path) -> dict[str, 
   for _, name, shape in places:
     dataset = there.pop(name, None)
     if dataset is None or dataset.shape != shape or dataset.dtype.kind != "f":
-      found = "missing" if dataset is None else f"{dataset.dtype} {list(dataset.shape or ())}"
       raise InputError(
-        f"{file}: the dataset {name!r} is {found}; the options ask for floats {list(shape)}"
+        f"{file}: the dataset {name!r} is {dataset}; the options ask for floats {list(shape)}"
       )
     arrays[name] = np.asarray(dataset[...], np.float32)
   for name in there:

@@ -251,7 +251,7 @@ def _read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str
   width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
   if not isinstance(width, int) or not set(modes) <= POOLINGS.keys():
     raise InputError(
-      f"{file}: {modes} of vectors of {width} numbers is not implemented; modes are "
+      f"{file}: absent, or {modes} of vectors of {width} numbers is not implemented; modes are "
       f"{', '.join(POOLINGS)}"
     )
   return width * len(modes), tuple(POOLINGS[mode] for mode in modes)

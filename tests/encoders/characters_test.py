@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from as2jax.encoders.bilm import sentence_boundaries, word_characters
+from as2jax.encoders.elmo import sentence_boundaries, word_characters
 
 
 def test_a_word_is_its_bytes_between_two_marks():

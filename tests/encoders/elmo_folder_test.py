@@ -115,8 +115,8 @@ def test_other_folders_are_refused(folder):
 @pytest.mark.parametrize(
   "change, message",
   [
-    ({W: None}, f"'{W}' is missing.*\\[6, 4\\]"),
-    ({W: np.zeros((5, 4))}, f"'{W}' is float64 \\[5, 4\\].*\\[6, 4\\]"),
+    ({W: None}, f"'{W}' is None.*\\[6, 4\\]"),
+    ({W: np.zeros((5, 4))}, f"'{W}' is .*\\(5, 4\\).*\\[6, 4\\]"),
     ({"CNN_high_1/W_carry": np.zeros((7, 7))}, "'CNN_high_1/W_carry' has no place"),
     ({"CNN/b_cnn_0": np.array([b"a", b"b"])}, "'CNN/b_cnn_0' is .* floats"),
     ({"CNN/b_cnn_0": np.array([0, np.nan])}, "'CNN/b_cnn_0' holds 1 of.*at \\[1\\]"),

@@ -16,7 +16,7 @@ from tiny_features import QUESTION, config
 from as2jax.config import recipes
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.word_tokenizer import entries
-from as2jax.encoders.bilm import word_characters
+from as2jax.encoders.elmo import word_characters
 from as2jax.encoders.frozen_vectors import FrozenEncoder, word_table
 from as2jax.encoders.frozen_vectors import key as vectors_key
 from as2jax.inference import modes

@@ -1,7 +1,6 @@
 """Encoders as configs name them: whole runs of each kind, and what a run remembers."""
 
 import json
-import logging
 import shutil
 
 import numpy as np
@@ -239,11 +238,3 @@ def test_a_published_model_that_has_changed_since_a_run_began_is_refused(changes
     opened()
   sentence_model(tmp_path / "published")
   assert opened().prompts == ("query: ", "")
-
-
-def test_what_a_folder_says_and_an_encoder_does_not_follow_is_logged(tmp_path, caplog):
-  source = sentence_model(tmp_path / "published")
-  with caplog.at_level(logging.INFO):
-    build.load(tiny.config("triplet", encoder__pretrained=source))
-  said = "max_seq_length = 20, do_lower_case = True, prompts = ('query: ', ''), which only"
-  assert said in caplog.text

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.encoders.bilm import sentence_boundaries, word_characters
+from as2jax.encoders.elmo import sentence_boundaries, word_characters
 
 LSTM = {
   "dim": 6,

@@ -128,10 +128,10 @@ REFUSED = [
   (XLNET, {"d_head": 3}, "d_head 3 × n_head 2 is not d_model 8"),
   (XLNET, {"bi_data": True}, "bi_data is True; only false"),
   (XLNET, {"attn_type": "none"}, "attn_type is 'none'; expected bi, uni"),
-  (MODERNBERT, {"attention_bias": True}, "attention_bias is True; only layers without biases"),
-  (MODERNBERT, {"layer_types": KINDS[:2]}, "layer_types is no list of 3"),
-  (MODERNBERT, {"layer_types": KINDS[1:] + KINDS[1:2]}, "only global attention in every n-th"),
-  (MODERNBERT, {"rope_scaling": {"rope_type": "yarn"}}, "rotary positions of type 'default'"),
+  (MODERNBERT, {"attention_bias": True}, "attention_bias is True; only layers without it"),
+  (MODERNBERT, {"layer_types": KINDS[:2]}, "layer_types: only 3 layers of"),
+  (MODERNBERT, {"layer_types": KINDS[1:] + KINDS[1:2]}, "the first in every n-th layer"),
+  (MODERNBERT, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is .*yarn"),
   (MODERNBERT, {"global_rope_theta": "far"}, "global_rope_theta is 'far'"),
 ]
 
@@ -269,7 +269,7 @@ def test_the_local_cache_comes_before_the_network(snapshot):
   """Half a snapshot is none, and what it lacks is named."""
 
   def lacks(name):
-    with pytest.raises(InputError, match=rf"not whole in .*, which lacks .*{name}.*did not give"):
+    with pytest.raises(InputError, match=rf"only in part .without .*{name}.*did not give"):
       hub.resolve("bert-base-uncased")
 
   write(snapshot, None)
