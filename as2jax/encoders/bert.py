@@ -233,7 +233,7 @@ NAMES = {
     }
   ),
 }
-# What published files carry beside the encoder: buffers, the pooler and heads of other tasks.
+# Buffers, the pooler and heads of other tasks.
 IGNORED = re.compile(
   r"embeddings\.(position_ids|token_type_ids)|pooler\.dense\.(weight|bias)"
   r"|(cls|classifier|qa_outputs|lm_head)\..+"

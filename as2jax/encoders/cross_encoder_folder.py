@@ -22,11 +22,7 @@ ARCHITECTURE = "ForSequenceClassification"
 
 
 def read(folder: epath.PathLike) -> SentenceFolder | None:
-  """Reads the cross-encoder in `folder`; None where it holds none (an encoder, or a bi-encoder).
-
-  Raises InputError: a module, an order of modules or a layer that is not implemented, a tensor that
-  is missing or misshapen; it names the file and the tensor or key.
-  """
+  """Reads the cross-encoder in `folder`; None where it holds none (an encoder, or a bi-encoder)."""
   folder = epath.Path(folder)
   listed = [("Transformer", folder)]
   if (folder / hub.MODULES).exists():

@@ -282,7 +282,7 @@ class ElmoEncoder(nn.Module):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
-    """The characters of words."""
+    """Returns the characters of words."""
     return (Characters(self.max_characters),)
 
   def setup(self):
@@ -400,17 +400,8 @@ OPTIONS = (
 )
 
 
-def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Loads the fields of `ElmoEncoder` that a folder's options state, and the biLM's parameters."""
-  fields = read_options(folder)
-  return fields, read_params(folder, fields)
-
-
 def read_options(folder: epath.PathLike) -> dict[str, Any]:
-  """Reads the fields of `ElmoEncoder` from the one `*options.json`, but mix, unroll, precision.
-
-  Raises InputError: no or several such files, a missing key, or a value of no use.
-  """
+  """Reads the fields of `ElmoEncoder` from the one `*options.json`, but mix, unroll, precision."""
   file = _only(folder, sorted(epath.Path(folder).glob("*options.json")), "*options.json")
   options = read_json(file)
   stated = {}
@@ -431,15 +422,13 @@ def read_options(folder: epath.PathLike) -> dict[str, Any]:
   return {**fields, "filters": filters, "skip_connections": skips}
 
 
-def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any]:
-  """Reads the parameters of the biLM that `fields` describe, as float32 numpy arrays.
+def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Loads the fields of `ElmoEncoder` that a folder's options state, and the biLM's parameters.
 
   They come from the one HDF5 file of the folder that has the groups of an ELMo's weights. A softmax
-  over words is ignored.
-
-  Raises InputError: no or several such files, a file that is not whole, a missing, misshapen or
-  unknown dataset, or a number that is not finite.
+  over words is ignored. InputError names what is missing, misshapen, unknown or not finite.
   """
+  fields = read_options(folder)
   files = sorted(epath.Path(folder).glob("*.hdf5"))
   found = [file for file in files if _opened(file, set) >= GROUPS]
   file = _only(folder, found, f"*.hdf5 with {', '.join(sorted(GROUPS))}")
@@ -454,30 +443,23 @@ def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any
       params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
     else:
       params[path] = value.reshape(value.shape[-3:])  # of a convolution over one row
-  return traverse_util.unflatten_dict(params, sep="/")
+  return fields, traverse_util.unflatten_dict(params, sep="/")
 
 
 def _datasets(content: Any, places: list[tuple], file: epath.Path) -> dict[str, np.ndarray]:
   """Returns the arrays of an open HDF5 file by name, which must be those of `places`."""
-  import h5py
-
   there = {}
-
-  def visit(name, item):
-    if isinstance(item, h5py.Dataset):
-      there[name] = item
-
-  content.visititems(visit)
+  content.visititems(lambda name, item: there.update({name: item}))
   arrays = {}
   for _, name, shape in places:
     dataset = there.pop(name, None)
-    if dataset is None or dataset.shape != shape or dataset.dtype.kind != "f":
+    if getattr(dataset, "shape", None) != shape or dataset.dtype.kind != "f":
       raise InputError(
         f"{file}: the dataset {name!r} is {dataset}; the options ask for floats {list(shape)}"
       )
     arrays[name] = np.asarray(dataset[...], np.float32)
-  for name in there:
-    if not str(name).startswith("softmax"):
+  for name, item in there.items():
+    if hasattr(item, "shape") and not str(name).startswith("softmax"):
       raise InputError(
         f"{file}: the dataset {name!r} has no place in the biLM that the options describe"
       )

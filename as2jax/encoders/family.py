@@ -18,15 +18,7 @@ from as2jax.runtime.errors import InputError
 
 # Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
 EXECUTION = (
-  "hidden_dropout",
-  "attention_dropout",
-  "attention",
-  "dtype",
-  "precision",
-  "unroll",
-  "remat",
-  "parent",
-  "name",
+  "hidden_dropout attention_dropout attention dtype precision unroll remat parent name".split()
 )
 
 
@@ -63,7 +55,9 @@ class Source:
 
   def tokenizer_of(self, texts: Iterable[str]) -> Any:
     """Returns the tokeniser with which `texts` are read."""
-    return self.open_vocabulary(texts) if self.open_vocabulary else self.tokenizer
+    if self.open_vocabulary:
+      return self.open_vocabulary(texts)
+    return self.tokenizer
 
   @property
   def architecture(self) -> dict[str, str]:
@@ -235,10 +229,7 @@ class Transformer(Family):
   classifier: Callable[[Mapping[str, Any], int], Any] | None = None
 
   def fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the encoder's fields that a parsed `config.json` states.
-
-    Raises ValueError: a missing key, a value of no use, or a variant that is not implemented.
-    """
+    """Returns the encoder's fields that a parsed config states; ValueError for what is not implemented."""
     fields = {key.field: key.read(config) for key in self.keys}
     fields.pop("", None)
     width, heads = config[self.width], config[self.heads]
@@ -288,10 +279,7 @@ def transformers() -> dict[str, Transformer]:
 
 
 def of(encoder: Any) -> Transformer:
-  """Returns the family whose weights `encoder` (a module) takes; a subclass takes its base's.
-
-  Raises TypeError: there is none.
-  """
+  """Returns the family whose weights a module takes, or its base class; TypeError for none."""
   known = [family for family in _FAMILIES.values() if isinstance(family, Transformer)]
   for cls in type(encoder).__mro__:
     for family in known:

@@ -40,10 +40,7 @@ log = logging.getLogger(__name__)
 class FrozenVectors(Input):
   """The vectors of an encoder that no step moves, in place of token ids: tokens become words.
 
-  Attributes:
-    storage: type of the files, one of `STORAGE`.
-    encoder: what computes the vectors; None before `bind`.
-
+  They are kept in files of the type `storage`; `encoder` is None before `bind`.
   """
 
   storage: str
@@ -103,12 +100,7 @@ def word_table(units: UnitTable, *, of_words: bool) -> WordTable:
   """Makes each word of `units` a token, whose id is the number of its form.
 
   Special tokens, which no word owns, are left out; a unit without any word keeps one token that
-  stands for none (its id is the number of forms).
-
-  Args:
-    units: tokens with word spans.
-    of_words: whether the tokens are words as they are (ELMo, word vectors): they stay.
-
+  stands for none (its id is the number of forms). Where tokens are words (`of_words`), they stay.
   """
   if of_words:
     within = np.arange(len(units.ids)) - np.repeat(units.offsets[:-1], units.lengths)
@@ -201,8 +193,7 @@ class FrozenEncoder:
       writer.create(_NAME, shape, self.storage)
       for start, vectors in self._vectors(words, self._batcher(units, inputs)):
         writer.write(_NAME, self._stored(vectors), start)
-      about = {**self._settings, "pretrained": self.source.provenance["pretrained"]}
-      return {"about": about | {"shape": shape}}
+      return {"about": {**self._settings, "pretrained": self.source.provenance["pretrained"]}}
 
     return cache.cached(cache.place(self.cache, "features", name), compute).arrays[_NAME]
 

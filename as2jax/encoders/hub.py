@@ -18,19 +18,8 @@ CONFIG = "config.json"
 MODULES = "modules.json"  # of a sentence-transformers folder
 # Of a hub name: one form of the weights is enough, and `_hub_folder` says which.
 DOWNLOADED = (
-  "*config*.json",
-  "modules.json",
-  "tokenizer.json",
-  "special_tokens_map.json",
-  "added_tokens.json",
-  "vocab.txt",
-  "vocab.json",
-  "merges.txt",
-  "spiece.model",
-  "0_Transformer/*",
-  "*_Dense/*",
-  "*_LayerNorm/*",
-  "*_Pooling/*",
+  "*config*.json modules.json tokenizer.json special_tokens_map.json added_tokens.json vocab.txt "
+  "vocab.json merges.txt spiece.model 0_Transformer/* *_Dense/* *_LayerNorm/* *_Pooling/*".split()
 )
 SAFETENSORS = (WEIGHTS, INDEX, "model-*-of-*.safetensors")
 TORCH = (TORCH_WEIGHTS, TORCH_INDEX, "pytorch_model-*-of-*.bin")
@@ -42,10 +31,8 @@ HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 def resolve(spec: str) -> epath.Path:
   """Returns the folder of an encoder: a folder, `package:NAME/FOLDER`, or a hub name.
 
-  A hub name is looked up in the local cache and then downloaded: configs, tokeniser, and weights in
-  one form, safetensors before `pytorch_model.bin`.
-
-  Raises InputError: none of these has a config; said at once or within seconds.
+  A hub name is looked up in the local cache and then downloaded. InputError, at once or within seconds,
+  where none of these has a config.
   """
   if spec.startswith("package:"):
     return _with_config(_package_folder(spec), spec)

@@ -80,9 +80,6 @@ def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
   """Loads the parameters `recurrent` of `RecurrentEncoder` from infersent1.pkl or infersent2.pkl.
 
   The first belongs to GloVe (glove.840B.300d), the second to fastText (crawl-300d-2M).
-
-  Raises InputError: the file cannot be read (`weights.read_file`), or holds no bidirectional LSTM
-  of one layer under `enc_lstm`.
   """
   tensors = weights.read_file(path)
   try:

@@ -36,10 +36,9 @@ class ModernBertEncoder(PackedEncoder):
     global_every: every so manieth layer, from the first, attends globally.
     global_theta, local_theta: bases of the rotary positions in both kinds of layers.
     max_positions: the longest unit in tokens that the encoder was trained for.
-    activation: of the gated half; see `layers.transformer.ACTIVATIONS`.
     embedding_dropout, hidden_dropout, attention_dropout: of the embeddings; within the feed-forward
       layers; of the attention and on its output.
-    dtype, precision, attention, unroll, remat: as in `as2jax.encoders.bert.BertEncoder`.
+    activation (of the gated half), dtype, precision, attention, unroll, remat: as in `BertEncoder`.
 
   """
 
@@ -228,11 +227,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 
 def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Reads both forms of the config's attention, and refuses biases.
-
-  The form of its publication has `global_attn_every_n_layers` and `global_rope_theta`, that of
-  transformers 5 `layer_types` and `rope_parameters`.
-  """
+  """Reads the attention of published configs and of transformers 5 (`layer_types`), without biases."""
   for key in ("attention_bias", "mlp_bias", "norm_bias", "rope_scaling"):
     if config.get(key, False):
       raise ValueError(f"{key} is {config[key]!r:.80}; only layers without it are implemented")

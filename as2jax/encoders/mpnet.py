@@ -47,10 +47,7 @@ class MPNetEncoder(BertEncoder):
 
 
 def buckets(distance: np.ndarray, count: int) -> np.ndarray:
-  """The bucket of each distance (key minus query), of `count`.
-
-  Near distances have a bucket each; farther ones share them by their logarithm, up to `FARTHEST`.
-  """
+  """Returns the bucket of each distance (key minus query): its own, or by the logarithm to `FARTHEST`."""
   half = count // 2
   near = half // 2
   size = np.abs(distance)

@@ -40,8 +40,6 @@ def open_encoder(
 ) -> Source:
   """Opens the encoder that `section` (`name` and the fields of its class) describes.
 
-  Raises InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
-
   Args:
     texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named.
     workdir: the run's folder, whose vocabulary is used unchanged; a new one is kept there. "" for none.
@@ -61,7 +59,7 @@ def open_encoder(
 def describe(section: Mapping[str, Any]) -> Source:
   """Builds the encoder that `section` describes, without parameters and without a tokeniser.
 
-  Raises InputError: only its files tell its sizes, and they are not here.
+  InputError where only its files tell its sizes, and they are not here.
   """
   name, spec = section["name"], section.get("pretrained")
   if family := own_family(name):

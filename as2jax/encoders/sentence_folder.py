@@ -82,11 +82,7 @@ class SentenceFolder:
 
 
 def read(folder: epath.PathLike) -> SentenceFolder:
-  """Reads all of a sentence-transformers folder but the transformer's own weights.
-
-  Raises InputError: no `modules.json`, a module or an order of modules that is not implemented, or
-  tensors that do not fit.
-  """
+  """Reads all of a sentence-transformers folder but the transformer's own weights."""
   folder = epath.Path(folder)
   listed, prompts = modules(folder), _prompts(folder)
   pooling, layers, params = read_layers(folder, listed, "dense", prompted=any(prompts))
@@ -185,11 +181,8 @@ def read_layers(
 ) -> tuple[tuple[str, ...], list[Layer], dict[str, np.ndarray]]:
   """Reads what follows the transformer: our pooling modes, the layers, and their parameters.
 
-  Args:
-    stem: of the parameters' paths, `{stem}_{number of the layer}/kernel`.
-    prompted: whether texts have prompts, which a pooling may leave out (not implemented).
-    output: the library's name of what the last module gives.
-
+  These are called `{stem}_{number of the layer}/kernel`. A pooling may leave prompts out, which is not
+  implemented; `output` is the library's name of what the last module gives.
   """
   if len(listed) < 2 or listed[1][0] != "Pooling":
     raise InputError(f"{folder / MODULES}: no Pooling follows the Transformer")
@@ -260,13 +253,9 @@ def _read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str
 def fit(
   layer: Layer, tensors: Mapping[str, np.ndarray], stem: str, width: int, source: str
 ) -> tuple[Layer, dict[str, np.ndarray]]:
-  """Returns a layer on vectors of `width` with its size, and its parameters.
+  """Returns a layer on vectors of `width` with its size, and its parameters from `{stem}.weight`, `.bias`.
 
-  Args:
-    layer: a dense layer of size 0 has that of its tensors.
-    tensors: holds `{stem}.weight` and `{stem}.bias`.
-    source: their file, named in errors.
-
+  A dense layer of size 0 has that of its tensors; InputError names their file, `source`.
   """
   found = {}
   for leaf in ("weight", "bias"):
@@ -374,8 +363,7 @@ def write_modules(
   """Writes the list of modules, each module behind the transformer, and the texts' settings.
 
   Args:
-    settings: of the file beside the transformer.
-    width: of the transformer's token vectors.
+    settings: of the file beside the transformer, whose token vectors have `width`.
     pooling: our modes; none where no module is behind the transformer.
     layers: of `as2jax.layers.vectors` with their parameters by leaf.
     output: the library's name of what the last dense layer gives.

@@ -218,17 +218,6 @@ def kept_encoding(workdir: epath.PathLike, make: Callable[[], WordEncoding]) -> 
   return encoding
 
 
-def vector_width(file: str) -> int:
-  """Returns the width of word vectors, as published files have it in their names (`….300d.txt`)."""
-  match = re.search(r"\.(\d+)d\b", file)
-  if not match:
-    raise InputError(
-      f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
-      "give such as glove.6B.300d.txt (the file is not read)"
-    )
-  return int(match[1])
-
-
 class WordVectors(Family):
   """Encoders over a file of word vectors, whose width is the field `width`: the vocabulary is the run's."""
 
@@ -256,13 +245,18 @@ class WordVectors(Family):
 
   def read_weights(self, path: epath.Path) -> dict[str, np.ndarray]:
     """Reads the parameters over the vectors, by path; InputError for static vectors, with none."""
-    raise InputError(
-      f"encoder.weights = {str(path)!r}: word vectors alone have no weights; set it to ''"
-    )
+    raise InputError(f"{path}: encoder.weights of word vectors alone must be empty; set it to ''")
 
   def describe(self, section: Mapping[str, Any]) -> Source:
-    """Builds the encoder of as many words as a data set may have, and of the file's width."""
-    module = self._module(section, WORDS, vector_width(section["vectors"]))
+    """Builds the encoder of as many words as a data set may have, as wide as the file's name says."""
+    file = section["vectors"]
+    width = re.search(r"\.(\d+)d\b", file)
+    if not width:
+      raise InputError(
+        f"encoder.vectors = {file!r} does not say how wide the vectors are; give such as "
+        "glove.6B.300d.txt (the file is not read)"
+      )
+    module = self._module(section, WORDS, int(width[1]))
     return Source(module, {}, None, None, {"family": self.name})
 
   def check_there(self, section: Mapping[str, Any], root: str) -> None:

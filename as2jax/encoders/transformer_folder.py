@@ -28,11 +28,7 @@ _NOT_KEPT = frozenset(
 
 
 def read_family(folder: epath.PathLike) -> tuple[Transformer, dict[str, Any]]:
-  """Reads the family of the encoder in `folder`, and the encoder's fields, from its config.
-
-  Raises InputError: another model type, a missing key, a value of no use, or a variant that is not
-  implemented.
-  """
+  """Reads the family and the fields of the encoder in `folder` from its config."""
   file = epath.Path(folder) / hub.CONFIG
   config = read_config_file(folder)
   kind = config.get("model_type")
@@ -81,8 +77,6 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
   where the end of the vocabulary is known: `tokenizer.json` gives ids, and either its largest id is
   that of an added token and fewer than `PADDING` rows follow (multilingual MiniLM has 35), or the
   config states `pad_vocab_size_multiple`, and the vocabulary ends within the last multiple.
-
-  Raises InputError: another number of entries, or an id that is not there; it names both files.
   """
   folder = epath.Path(folder)
   rows = read_config(folder)["vocab_size"]
@@ -106,12 +100,7 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
 
 
 def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
-  """Loads the `params` collection of `encoder` from a folder's weights, float32 numpy arrays.
-
-  Tensors of the family's `ignored` are left out and logged.
-
-  Raises InputError: a missing, unknown or misshapen tensor, or a file that cannot be read.
-  """
+  """Loads the `params` collection of `encoder` from a folder's weights, float32 numpy arrays."""
   tensors, source = weights.read_tensors(folder, families.of(encoder).stored_name)
   return weights.from_tensors(tensors, encoder, source)
 
@@ -157,14 +146,9 @@ def write_transformer(
   architecture: str,
   settings: Mapping[str, Any],
 ) -> None:
-  """Writes `config.json` and `model.safetensors` (float32).
+  """Writes `config.json` and `model.safetensors` (float32) of transformers' class `architecture`.
 
-  Args:
-    base: the folder whose config is kept where `encoder` and `settings` say nothing.
-    encoder: the module, whose fields are the architecture.
-    architecture: transformers' class that `tensors` are the whole of.
-    settings: further keys of the config.
-
+  The config of the folder `base` is kept where `encoder` and `settings` say nothing.
   """
   stated = read_json(epath.Path(base) / hub.CONFIG)
   config = {key: value for key, value in stated.items() if key not in _NOT_KEPT}
@@ -186,10 +170,6 @@ def write_tokenizer(
   """Writes `tokenizer.json` and the settings of transformers' general class, which takes it as it is.
 
   (`save_pretrained` would name a class that releases before 5 do not have.)
-
-  Args:
-    max_length: tokens at which the library cuts, special tokens included.
-
   """
   backend, special = tokenizer.backend, tokenizer.special
   before, after = special.single_before, special.single_after

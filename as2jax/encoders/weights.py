@@ -82,10 +82,7 @@ def read_file(file: epath.PathLike, wanted: Wanted = lambda name: True) -> dict[
 
 
 def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[str, np.ndarray]:
-  """Returns `tensors` if all their numbers are finite in float32, in which they are used.
-
-  Raises InputError: one is not; it names `file`, the tensor and the place of the first such number.
-  """
+  """Returns `tensors` if all their numbers are finite in float32; InputError names `file` and place."""
   for name, tensor in tensors.items():
     with np.errstate(over="ignore"):
       finite = np.isfinite(tensor.astype(np.float32, copy=False))
@@ -195,11 +192,7 @@ def shapes(encoder: Any) -> dict[str, Any]:
 def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -> dict[str, Any]:
   """Returns transformers' tensors as the `params` of `encoder`, float32.
 
-  Raises InputError: a missing, unknown or misshapen tensor.
-
-  Args:
-    source: their file, named in errors.
-
+  InputError for a missing, unknown or misshapen tensor; it names their file, `source`.
   """
   family = families.of(encoder)
   left = dict(tensors)
@@ -214,10 +207,8 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
       name = family.names[path].format(layer + family.first_stacked)
       tensor = left.pop(name, None)
       if tensor is None or tensor.shape != wanted:
-        found = "is missing" if tensor is None else f"has shape {list(tensor.shape)}"
-        raise InputError(
-          f"{source}: the tensor {name!r} {found}, the config asks for {list(wanted)}"
-        )
+        found = "missing" if tensor is None else list(tensor.shape)
+        raise InputError(f"{source}: the tensor {name!r} is {found}, not {list(wanted)}")
       parts.append(family.ours(path, tensor))
     params[path] = np.empty(spec.shape, np.float32)
     np.stack(parts, out=params[path].reshape(layers, *shape), casting="unsafe")
@@ -241,11 +232,8 @@ def to_tensors(
 ) -> dict[str, np.ndarray]:
   """Returns parameters as the tensors of transformers' model, float32 (inverts `from_tensors`).
 
-  Args:
-    pooler: {kernel, bias} of the layer that BERT has on its first token.
-    family: BERT where it is None.
-    num_heads: read where tensors are written head by head (XLNet's).
-
+  `pooler` {kernel, bias} is the layer that BERT has on its first token. The family is BERT where it is
+  None. XLNet's tensors are written head by head.
   """
   family = family or families.transformers()["bert"]
   tensors = {}

@@ -45,9 +45,7 @@ def read(path: epath.PathLike, vocabulary: Collection[str] | None, *, lower: boo
   Malformed rows (fewer or more than d numbers, no word, a word that is not UTF-8; among the rows kept
   also what is no finite number) are left out and counted.
 
-  Raises InputError: an unreadable file; one that is no text of vectors; more than `TOLERATED` of
-  the rows malformed or missing (against the header), or the very first one; none of the words in
-  it.
+  InputError where the first row or more than `TOLERATED` are malformed or missing, or no word is there.
 
   Args:
     path: of the file; in a zip with several members, `FILE.zip:MEMBER`.
@@ -189,13 +187,11 @@ def _member(file: epath.Path, archive: zipfile.ZipFile, member: str) -> str:
 def lookup(
   vectors: Vectors, words: Sequence[str], *, unknown_words: str
 ) -> Float32[np.ndarray, "w d"]:
-  """Returns each word's vector: its own, else its lower-cased form's.
+  """Returns each word's vector: its own, else its lower-cased form's, else by `unknown_words`.
 
-  Args:
-    unknown_words: vectors of words without one: `zero`; `mean` of the rows of `vectors`; `uniform` in
-      ±0.25, drawn from a hash of the word, so that neither order nor vocabulary changes it; `skip`,
-      where the tokeniser leaves them out (their row is zero, and only read in a text of no other words).
-
+  That is `zero`; `mean` of the rows of `vectors`; `uniform` in ±0.25, drawn from a hash of the word, so
+  that neither order nor vocabulary changes it; `skip`, where the tokeniser leaves such words out (their
+  row is zero, and only read in a text of no other words).
   """
   row = {word: i for i, word in enumerate(vectors.words)}
   table = np.zeros((len(words), vectors.table.shape[1]), np.float32)
@@ -215,10 +211,7 @@ def _drawn(word: str, dimension: int) -> np.ndarray:
 
 
 def write(path: epath.PathLike, words: Sequence[str], table: Float32[np.ndarray, "n d"]) -> None:
-  """Writes word2vec's text format, with a header, whole or not at all; `read` gets the same numbers.
-
-  Raises InputError: a word that is empty or has white space, or a folder that cannot be written.
-  """
+  """Writes word2vec's text format, with a header, whole or not at all; `read` gets the same numbers."""
   lines = [f"{table.shape[0]} {table.shape[1]}\n"]
   for word, vector in zip(words, table, strict=True):
     if word.split() != [word]:

@@ -38,9 +38,7 @@ class XLNetEncoder(PackedEncoder):
     hidden_dropout: of embeddings, sinusoids, residual branches, the feed-forward's inner layer and
       the last output. The sinusoids' mask is one for all rows of the call; the original draws one
       for each row, which would make their product as large as the keys'.
-    activation: `gelu` (exact: transformers' checkpoints), `gelu_new` (tanh: the original code's
-      `gelu`) or `relu`.
-    dtype, precision, unroll, remat: how it runs, as in `BertEncoder`.
+    activation, dtype, precision, unroll, remat: as in `BertEncoder`.
 
   """
 

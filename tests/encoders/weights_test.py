@@ -158,7 +158,7 @@ def test_what_is_no_tensor_is_refused(tmp_path):
 def test_without_torch_a_pickle_is_refused_with_advice(tmp_path, monkeypatch):
   (tmp_path / "pytorch_model.bin").write_bytes(b"x")
   monkeypatch.setitem(sys.modules, "torch", None)
-  with pytest.raises(InputError, match="pip install torch"):
+  with pytest.raises(InputError, match="pip install .as2jax"):
     read_tensors(tmp_path)
 
 
