@@ -183,7 +183,9 @@ def test_runs_over_words_and_ranking_of_new_texts(kind, tmp_path):
   modes.run(job_config, str(run))
   assert results(run)["weights"]["family"] == {"glove": "static"}.get(kind, kind)
   questions = tmp_path / "questions.tsv"
-  questions.write_text("what is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n")
+  questions.write_text(
+    "question\tcandidate\nwhat is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n"
+  )
   with job_config.unlocked():
     job_config.mode, job_config.predict.input = "predict", str(questions)
   modes.run(job_config, str(run))

@@ -129,7 +129,9 @@ def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   # Ranking other texts takes the vocabulary of the run: the file may be gone.
   path.unlink()
   questions = tmp_path / "questions.tsv"
-  questions.write_text("what is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n")
+  questions.write_text(
+    "question\tcandidate\nwhat is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n"
+  )
   with job_config.unlocked():
     job_config.mode, job_config.predict.input = "predict", str(questions)
   modes.run(job_config, str(run))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import lay, vectors
-from tiny_bert import apply, loss_and_gradient
+from tiny_transformers import apply, loss_and_gradient
 
 from as2jax.encoders import hub, transformer_folder, weights
 from as2jax.encoders.bert import BertEncoder

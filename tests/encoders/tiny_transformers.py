@@ -1,4 +1,4 @@
-"""A small BERT and sequences for the encoder tests."""
+"""Small transformers and sequences for the encoder tests."""
 
 import functools
 
@@ -7,23 +7,43 @@ import jax.numpy as jnp
 import numpy as np
 
 from as2jax.encoders.bert import BertEncoder
+from as2jax.encoders.modernbert import ModernBertEncoder
+from as2jax.encoders.mpnet import MPNetEncoder
+from as2jax.encoders.xlnet import XLNetEncoder
 
-TINY = dict(
+SIZES = dict(
   vocab_size=61,
   hidden_size=16,
   num_layers=2,
   num_heads=4,
   intermediate_size=24,
-  max_positions=20,
-  type_vocab_size=2,
+  hidden_dropout=0.1,
+  attention_dropout=0.1,
 )
+ENCODERS = {
+  "bert": BertEncoder(**SIZES, max_positions=20, type_vocab_size=3),
+  "mpnet": MPNetEncoder(**SIZES, max_positions=20, relative_buckets=8),
+  # Its window is shorter than the sequences.
+  "modernbert": ModernBertEncoder(
+    **{**SIZES, "num_layers": 3}, window=4, global_every=2, embedding_dropout=0.1
+  ),
+  "xlnet": XLNetEncoder(
+    **SIZES,
+    attention_type="bi",
+    clamp_len=-1,
+    layer_norm_eps=1e-12,
+    activation="gelu",
+    dtype="float32",
+    precision=None,
+    unroll=0,
+    remat=False,
+  ),
+}
 SEQUENCES = [np.random.default_rng(n).integers(1, 61, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
+# Two sentences and a last token of another type, as XLNet has them.
+TYPES = [np.array([n * 2 // len(x) for n in range(len(x) - 1)] + [2]) for x in SEQUENCES]
 ALONE = [(n,) for n in range(5)]
 PACKED = [(1, 0), (2, 3, 4)]
-
-
-def tiny(**fields):
-  return BertEncoder(**{**TINY, **fields})
 
 
 def initialised(encoder, tokens):
