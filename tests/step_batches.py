@@ -11,6 +11,10 @@ from as2jax.data.batches.batcher import fit_batcher, stack
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.runtime import sharding
+from as2jax.training import optimizers
+from as2jax.training import state as states
+from as2jax.training.step import make_train_step
 
 WORDS = "the cat sat on a mat while two dogs ran home at noon".split()
 

@@ -60,7 +60,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       log.info("%s is finished: these are its results. To run again, give another folder.", workdir)
       return finished
     start = warm_start.begin(config, workdir)
-    with Progress(config.log, workdir) as progress:
+    with Progress(config.log.seconds) as progress:
       progress.phase("reading")
       components = processes.in_order(lambda: load(config, workdir=workdir))
       _check_pooling(components, workdir)
@@ -177,9 +177,9 @@ class Trainer:
     """Trains every group, and evaluates the best checkpoint of each seed."""
     outcomes = []
     try:
-      for number, seeds in enumerate(self.groups):
+      for seeds in self.groups:
         self._open(seeds)
-        self.progress.begin_group(seeds, number, len(self.groups), self.config.epochs)
+        self.progress.say(f"{self.workdir}: seeds {', '.join(map(str, seeds))}")
         outcomes += self._run_group()
     finally:
       self.log.close()
@@ -243,7 +243,7 @@ class Trainer:
     step_log = StepLog(self.seeds, self.log, self.checkpoints.last_finite, self.unwritten)
     self.unwritten = []
     padding = [self.batcher.padding_by_step(p) for p in plans]
-    self.progress.begin_epoch(self.epoch, self.begin, count)
+    self.progress.begin_epoch(self.epoch, self.config.epochs, self.begin, count)
     batches = prefetch(lambda i: self._batch(plans, i), range(self.begin, count))
     for i, batch in enumerate(batches, self.begin):
       arguments = self._arguments(plans, i)
@@ -259,7 +259,6 @@ class Trainer:
       if saves and i + 1 < count:
         self._save()
       if ends:
-        self.progress.stop(self.begin)
         self.unwritten = step_log.unwritten()
         raise preemption.Preempted
 
@@ -409,7 +408,5 @@ class Trainer:
       "peak_memory_bytes": devices.peak_memory(),
       "compilations_of_step": self.step_function._cache_size(),
       "seconds": round(time.monotonic() - self.started, 1),
-      # The share of the time since the first start that was spent in steps which count.
-      "goodput": self.progress.goodput(),
     }
     return content

@@ -13,7 +13,6 @@ import time
 import numpy as np
 
 from as2jax.runtime.errors import InputError
-from as2jax.training import progress
 
 CANDIDATES = 356  # a question, as ASNQ has
 SENTENCES = 50_000  # different ones: a run tokenises each once
@@ -47,7 +46,8 @@ def to_first_step(folder: pathlib.Path, name: str) -> dict[str, float]:
   with (folder / f"{name}.txt").open("w") as log:
     process = subprocess.Popen(command, env={**env, "JAX_PLATFORMS": "cpu"}, stdout=log, stderr=log)
   try:
-    while progress.read_status(folder / name).get("step", 0) < 1:
+    steps = folder / name / "metrics.jsonl"
+    while not steps.exists() or '"loss"' not in steps.read_text():
       if process.poll() is not None or time.monotonic() - began > PATIENCE:
         raise InputError(f"no first step: {(folder / f'{name}.txt').read_text()[-2000:]}")
       time.sleep(0.2)

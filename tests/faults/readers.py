@@ -25,9 +25,6 @@ from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import elmo, static, transformer_folder, weights, word_vectors
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points
-from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import seal, unseal
-from as2jax.training import progress
 from as2jax.training.metrics_log import MetricsLog
 from tests.faults.fuzz import Reader, judged
 
@@ -224,7 +221,6 @@ def evaluations() -> list[Reader]:
   }  # fmt: skip
   rows = "".join(json.dumps({"seed": 0, "step": i, "loss": 0.5}) + "\n" for i in range(6))
 
-  of_a_run = seal({"state": "training", "step": 3, "steps": 9, "best": 0.5, "time": 0.0})
   return [
     Reader("TREC run", [run.encode()], judged("run.trec", pairs(trec_files.read_run))),
     Reader("TREC judgements", [qrels.encode()], judged("qrels", pairs(trec_files.read_qrels))),
@@ -241,7 +237,6 @@ def evaluations() -> list[Reader]:
       judged("results.json", lambda p: results.read(p.parent) == json.loads(p.read_bytes())),
     ),
     Reader("metrics.jsonl", [rows.encode()], judged("metrics.jsonl", _rolled_back)),
-    Reader("status.json", [of_a_run.encode()], judged("status.json", _known)),
   ]
 
 
@@ -255,14 +250,6 @@ def _rolled_back(path: pathlib.Path) -> bool:
   rows = [(line, json.loads(line)) for line in whole]
   kept = [line for line, row in rows if row["seed"] != 0 or row["step"] <= 3]
   return path.read_bytes().decode() == "".join(kept)
-
-
-def _known(path: pathlib.Path) -> bool:
-  """A status that is not what was written is none: nothing is shown of it."""
-  actual = progress.read_status(path.parent)
-  if not actual:
-    raise InputError(f"{path}: damaged")
-  return actual == unseal(path.read_bytes().decode())
 
 
 def folders() -> list[Reader]:

@@ -200,7 +200,7 @@ def test_a_hundred_steps_killed_and_resumed_on_another_number_of_processes(tmp_p
     np.testing.assert_allclose(*losses, rtol=2e-2, atol=2e-3)
     np.testing.assert_allclose(losses[0][:6], losses[1][:6], rtol=1e-4)
     execution = results(tmp_path / name)["execution"]
-    assert execution["processes"] == then and 0 < execution["goodput"] < 1
+    assert execution["processes"] == then
 
 
 def killed_after(step, started, folder):
