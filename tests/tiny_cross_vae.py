@@ -10,7 +10,7 @@ from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.input_templates import ROLES
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders.static import StaticEncoder
 from as2jax.models.cross_vae import CrossVAE
 from as2jax.models.cross_vae_loss import CrossVAELoss

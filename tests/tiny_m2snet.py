@@ -11,7 +11,7 @@ from as2jax.data.batches.batcher import Column, fit_batcher
 from as2jax.data.inputs import word_overlap
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders.static import StaticEncoder
 from as2jax.models.m2snet import M2SNet, M2SNetLoss
 from configs import trecqa_m2snet

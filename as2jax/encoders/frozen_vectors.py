@@ -20,7 +20,7 @@ from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import Shard
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders import family as families
 from as2jax.encoders.family import Source
 from as2jax.runtime import cache, sharding

@@ -15,8 +15,8 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import trec_files
-from as2jax.data.inputs import teacher_scores
-from as2jax.data.inputs.first_stage_ranking import FILE
+from as2jax.data.inputs import rankings
+from as2jax.data.inputs.rankings import FILE
 from as2jax.data.lines import ID, is_id, quoted
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import UNKNOWN, Question, fingerprint
@@ -57,7 +57,7 @@ def distil(
     questions: training questions; their labels are read by a cross-fitted job alone.
     output: a new folder.
     teachers: runs, published rankers, run files or JSON-lines; several are averaged
-      (`teacher_scores.averaged`).
+      (`rankings.averaged`).
     cross_fit: a further teacher.
     allow_seen: whether a run may score questions that it was trained on.
     source: of the data, for the provenance.
@@ -94,7 +94,7 @@ def distil(
       if not np.isfinite(scores[-1]).all():
         raise InputError(f"the teacher {fact} gave a score that is not finite")
     ends = np.cumsum([len(question.candidates) for question in asked])
-    soft = np.split(teacher_scores.averaged(scores), ends[:-1])
+    soft = np.split(rankings.averaged(scores), ends[:-1])
     (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
     trec_files.write_run(folder / "eval" / "train" / FILE, names, ids, soft, "teachers")
     content = {
@@ -114,9 +114,9 @@ def _scores_of(
   """Return the scores of each question's candidates, and which teacher gave them."""
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
-    read, scores = teacher_scores.read_scores(path), []
+    read, scores = rankings.read_scores(path), []
     for q in questions:
-      of_question = [teacher_scores.score_of(teacher, read, q, i) for i in range(len(q.candidates))]
+      of_question = [rankings.score_of(teacher, read, q, i) for i in range(len(q.candidates))]
       scores.append(np.asarray(of_question, np.float64))
     return scores, {"file": teacher}
   ranker = opening.load(teacher)

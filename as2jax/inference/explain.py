@@ -15,12 +15,11 @@ import numpy as np
 
 from as2jax.data import load
 from as2jax.data.batches.batcher import Batcher
-from as2jax.data.inputs import first_stage_ranking as rankings
+from as2jax.data.inputs import rankings
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.data.text.input_templates import ROLES, unit_parts
-from as2jax.data.text.token_table import UnitTable
-from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenise import UnitTable, build_units
 from as2jax.data.text.words import words
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run

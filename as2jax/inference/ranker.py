@@ -19,7 +19,7 @@ from flax import traverse_util
 from flax.errors import FlaxError
 
 from as2jax.data import user_files
-from as2jax.data.inputs.first_stage_ranking import OrderGiven
+from as2jax.data.inputs.rankings import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, jobs
 from as2jax.config.overrides import differences, flatten
-from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
+from as2jax.data.inputs.rankings import OrderGiven, Ranking
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question
 from as2jax.evaluation import predict, results

@@ -13,8 +13,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.data.batches.batch import Batch, Words
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.rankings import FirstStageRanking
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
 from as2jax.layers.alignment import ALIGNMENTS, MARGINALS, RELEVANCE, Aligner, Alignment
 from as2jax.layers.graph_conv import (

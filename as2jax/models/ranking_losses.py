@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.data.inputs.protocol import Input
-from as2jax.data.inputs.teacher_scores import TeacherScores
+from as2jax.data.inputs.rankings import TeacherScores
 from as2jax.layers.vectors import norm, take
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime.registry import Above, OneOf

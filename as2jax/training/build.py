@@ -16,16 +16,14 @@ from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import WHOLE_QUESTIONS
-from as2jax.data.inputs import first_stage_ranking, teacher_scores
 from as2jax.data.inputs import protocol as fitted
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
+from as2jax.data.inputs.rankings import FirstStageRanking, Ranking, check_unused
 from as2jax.data.load import load as load_dataset
 from as2jax.data.load import reported, require
 from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES, Prompts
-from as2jax.data.text.token_table import UnitTable
-from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenise import UnitTable, build_units
 from as2jax.evaluation import metrics, results
 from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses
@@ -340,15 +338,13 @@ def load(
   if config.mode == "train":
     parts.append(loss)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
+  check_unused(config, inputs, model.encodes)
   if config.mode == "train":
-    teacher_scores.check_unused(config, inputs)
     if config.batch.accumulate > 1 and loss.whole_batch:
       raise InputError(
         f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "
         "texts of a batch, which its parts lack; set batch.accumulate to 1"
       )
-  if config.mode != "predict" and FirstStageRanking.name not in [entry.name for entry in inputs]:
-    first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None
   return Components(
     config,

@@ -15,10 +15,10 @@ import numpy as np
 
 from as2jax.config import base
 from as2jax.data.batches.batcher import Batcher, Column, Plan, Steps
-from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.inputs.protocol import Resources, declared
+from as2jax.data.inputs.rankings import OrderGiven
 from as2jax.data.load import load as load_dataset
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders import open_encoder
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError

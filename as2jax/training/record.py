@@ -17,8 +17,7 @@ from etils import epath
 from as2jax.config.overrides import FREE_KEYS, differences, flatten
 from as2jax.data import holdout
 from as2jax.data.inputs import protocol as fitted
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
-from as2jax.data.inputs.teacher_scores import TeacherScores
+from as2jax.data.inputs.rankings import FirstStageRanking, TeacherScores
 from as2jax.data.load import ASNQ_FILES, FILES, SPLITS
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question, fingerprint

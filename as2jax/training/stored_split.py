@@ -15,7 +15,7 @@ from typing import Any
 from as2jax.data import mined
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.dataset import SPECS
-from as2jax.data.text.token_table import UnitTable, table_of
+from as2jax.data.text.tokenise import UnitTable, table_of
 from as2jax.runtime import cache
 from as2jax.runtime.files import cache_folder, checksum_of
 from as2jax.runtime.version import source_digest

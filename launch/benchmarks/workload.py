@@ -185,7 +185,7 @@ def made(case: str, attention: str = "plain", *, questions: int = 400, rows: int
   from as2jax.data.batches import examples
   from as2jax.data.batches.batcher import fit_batcher
   from as2jax.data.record import Candidate, Question
-  from as2jax.data.text.token_table import UnitTable
+  from as2jax.data.text.tokenise import UnitTable
 
   shape, _, system = case.partition(":")
   sampler, size, batch_rows, model, loss = SYSTEMS[system]

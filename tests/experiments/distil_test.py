@@ -14,7 +14,7 @@ import as2jax
 from as2jax.commands import app
 from as2jax.data import load as loading
 from as2jax.data import trec_files
-from as2jax.data.inputs import teacher_scores
+from as2jax.data.inputs import rankings
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments import distil, mine
 from as2jax.runtime.errors import InputError
@@ -93,10 +93,10 @@ def test_files_of_scores_that_are_wrong_name_the_line(tmp_path):
   ):
     (tmp_path / "x.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(InputError, match=message):
-      teacher_scores.read_scores(tmp_path / "x.jsonl")
+      rankings.read_scores(tmp_path / "x.jsonl")
   (tmp_path / "x.jsonl").write_text((json.dumps(good) + "\n") * 2)
   with pytest.raises(InputError, match=":2: the pair of .* occurs twice"):
-    teacher_scores.read_scores(tmp_path / "x.jsonl")
+    rankings.read_scores(tmp_path / "x.jsonl")
   (tmp_path / "x.jsonl").write_text(json.dumps(good) + "\n")
   with pytest.raises(InputError, match="x.jsonl: candidate 'q0-0' of the training question 'q0'"):
     distil.distil(QUESTIONS, tmp_path / "out", [str(tmp_path / "x.jsonl")])

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, OrderGiven, Ranking
+from as2jax.data.inputs.rankings import FirstStageRanking, OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
 from as2jax.evaluation.predict import FittedRanker

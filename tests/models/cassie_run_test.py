@@ -5,7 +5,7 @@ import pytest
 from tiny_cassie import run_config
 
 from as2jax.data import dataset, trec_files
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
+from as2jax.data.inputs.rankings import FirstStageRanking
 from as2jax.data.user_files import read
 from as2jax.evaluation import run_scores
 from as2jax.inference import reevaluate

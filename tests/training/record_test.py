@@ -15,7 +15,7 @@ from as2jax.config import words as config_words
 from as2jax.data import dataset as datasets
 from as2jax.data import load as datasets_load
 from as2jax.data import trec_files
-from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
+from as2jax.data.inputs.rankings import FirstStageRanking, Ranking
 from as2jax.data.record import Passage, Pool, Query
 from as2jax.evaluation import results, retrieve
 from as2jax.inference import export, reevaluate

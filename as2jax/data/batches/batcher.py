@@ -13,7 +13,7 @@ from as2jax.data.batches.batch import Batch, Examples, Tokens, Units, Words
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import Limits, Sampler, Shard
 from as2jax.data.record import UNKNOWN
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
 
 Step = tuple[tuple[Shard | None, ...], ...]

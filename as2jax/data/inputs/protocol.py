@@ -17,7 +17,7 @@ from etils import epath
 from as2jax.data.batches.batcher import Column, Level
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.record import Question, fingerprint
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, write_whole
 

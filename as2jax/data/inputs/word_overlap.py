@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float32
 from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.data.text.words import is_kept, plain_words, words
 from as2jax.runtime.errors import InputError
 

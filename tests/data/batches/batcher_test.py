@@ -7,7 +7,7 @@ import pytest
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Column, fit_batcher
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
 
 MAKE = {

@@ -5,7 +5,7 @@ import pytest
 
 from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
-from as2jax.data.inputs import first_stage_ranking
+from as2jax.data.inputs import rankings
 from as2jax.data.record import UNKNOWN, Candidate, Question
 from as2jax.runtime.errors import InputError
 
@@ -40,7 +40,7 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("form", ["{run}", "{run}/eval/{{split}}/run.trec"])
 def test_orders_are_those_of_the_files(run, form):
-  actual = first_stage_ranking.load(form.format(run=run), SPLITS, ("train", "test", "test"))
+  actual = rankings.load(form.format(run=run), SPLITS, ("train", "test", "test"))
   assert actual.order(SPLITS["train"][0]).tolist() == [1, 2, 0]
   assert actual.order(SPLITS["test"][0]).tolist() == [1, 0]  # a tie: by id, descending
   assert actual.order(SPLITS["train"][1]).tolist() == []
@@ -48,9 +48,7 @@ def test_orders_are_those_of_the_files(run, form):
 
 def test_held_out_questions_are_in_the_file_of_train(run):
   splits = {"heldout": SPLITS["train"]}
-  first = lambda source: first_stage_ranking.load(source, splits, ("heldout",)).order(
-    splits["heldout"][0]
-  )[0]
+  first = lambda source: rankings.load(source, splits, ("heldout",)).order(splits["heldout"][0])[0]
   sources = str(run), f"{run}/eval/{{split}}/run.trec"
   assert [first(source) for source in sources] == [1, 1]
   write(run / "eval" / "heldout" / "run.trec", SPLITS["train"][:1], [[9.0, 2.0, 1.0]])
@@ -61,10 +59,10 @@ def test_training_questions_may_have_another_order(run, tmp_path):
   long = tuple(question(f"Q{i}", 9) for i in range(20))
   splits = {"train": long, "heldout": (question("held", 3),)}
   write(run / "eval/train/run.trec", (*long, *splits["heldout"]), [range(9)] * 20 + [range(3)])
-  own = lambda: first_stage_ranking.load(str(run), splits, ("train", "heldout"))
+  own = lambda: rankings.load(str(run), splits, ("train", "heldout"))
   ranking, again = own(), own()
   for one in (ranking, again):
-    first_stage_ranking.trained_on(one, "shuffled", long, 4)
+    rankings.trained_on(one, "shuffled", long, 4)
   orders = [ranking.order(q).tolist() for q in long]
   assert orders == [again.order(q).tolist() for q in long]
   assert all(order[4:] == [4, 3, 2, 1, 0] for order in orders)
@@ -72,37 +70,37 @@ def test_training_questions_may_have_another_order(run, tmp_path):
   assert {tuple(sorted(order[:4])) for order in orders} == {(5, 6, 7, 8)}
   assert ranking.order(splits["heldout"][0]).tolist() == [2, 1, 0]
   write(tmp_path / "soft/eval/train/run.trec", long, [range(9, 0, -1)] * 20)
-  first_stage_ranking.trained_on(ranking, str(tmp_path / "soft"), long, 4)
+  rankings.trained_on(ranking, str(tmp_path / "soft"), long, 4)
   assert ranking.order(long[0]).tolist() == list(range(9))
   with pytest.raises(
     InputError, match="data.ranking_train = 'nowhere' has no ranking of train: there is no nowhere"
   ):
-    first_stage_ranking.trained_on(ranking, "nowhere", long, 4)
+    rankings.trained_on(ranking, "nowhere", long, 4)
 
 
 def test_what_is_missing_is_named(run, tmp_path):
   with pytest.raises(InputError, match=r"has no ranking of dev.*mode=evaluate.*splits=dev,"):
-    first_stage_ranking.load(str(run), {"dev": ()}, ("dev",))
+    rankings.load(str(run), {"dev": ()}, ("dev",))
   with pytest.raises(InputError, match=r"there is no .*none.trec"):
-    first_stage_ranking.load(str(tmp_path / "none.trec"), SPLITS, ("train",))
+    rankings.load(str(tmp_path / "none.trec"), SPLITS, ("train",))
   with pytest.raises(InputError, match="data.ranking is missing"):
-    first_stage_ranking.load("", SPLITS, ("train",))
+    rankings.load("", SPLITS, ("train",))
   file = run / "eval" / "test" / "run.trec"
   with pytest.raises(InputError, match=rf"{file}: question 'Q9' has no line of candidate 'D0'"):
-    first_stage_ranking.load(str(file), {"test": (question("Q9", 1),)}, ("test",))
+    rankings.load(str(file), {"test": (question("Q9", 1),)}, ("test",))
   with pytest.raises(InputError, match="no line of candidate 'D2' .2 of 4 are missing"):
-    first_stage_ranking.load(str(file), {"test": (question("Q1", 4),)}, ("test",))
+    rankings.load(str(file), {"test": (question("Q1", 4),)}, ("test",))
   with pytest.raises(InputError, match="'Q2'.*in none of the run files"):
-    first_stage_ranking.load(str(run), SPLITS, ("train",)).order(question("Q2", 1))
+    rankings.load(str(run), SPLITS, ("train",)).order(question("Q2", 1))
 
 
 def test_a_ranker_of_several_seeds_must_be_narrowed_down(run):
   for seed in (1, 0):
     write(run / "eval" / "dev" / f"seed-{seed}" / "run.trec", SPLITS["test"], [[1.0, 2.0]])
   with pytest.raises(InputError, match=r"each of seed-0, seed-1; name one: .*\{split\}/seed-0"):
-    first_stage_ranking.load(str(run), {"dev": SPLITS["test"]}, ("dev",))
+    rankings.load(str(run), {"dev": SPLITS["test"]}, ("dev",))
   source = f"{run}/eval/{{split}}/seed-1/run.trec"
-  actual = first_stage_ranking.load(source, {"dev": SPLITS["test"]}, ("dev",))
+  actual = rankings.load(source, {"dev": SPLITS["test"]}, ("dev",))
   assert actual.order(SPLITS["test"][0]).tolist() == [1, 0]
 
 

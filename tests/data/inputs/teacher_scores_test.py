@@ -8,7 +8,7 @@ import pytest
 from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
 from as2jax.data.inputs.protocol import Tables
-from as2jax.data.inputs.teacher_scores import TeacherScores, check_unused
+from as2jax.data.inputs.rankings import TeacherScores, check_unused
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 
@@ -62,12 +62,12 @@ def test_a_pair_without_a_score_is_named(tmp_path):
 
 
 def test_teachers_that_no_loss_reads_are_refused():
-  config = types.SimpleNamespace(
-    data=types.SimpleNamespace(teachers=("runs/t",)), loss=types.SimpleNamespace(name="ranknet")
+  named = types.SimpleNamespace
+  config = named(
+    mode="train", data=named(teachers=("runs/t",)), loss=named(name="x"), evaluation=named(task="")
   )
-  check_unused(config, (TeacherScores(),))
-  with pytest.raises(InputError, match="'runs/t'.*loss.name = 'ranknet' learns from no teacher"):
-    check_unused(config, ())
+  with pytest.raises(InputError, match="'runs/t'.*loss.name = 'x' learns from no teacher"):
+    check_unused(config, (), True)
 
 
 def test_a_teacher_that_is_not_there_is_named(tmp_path):
