@@ -132,8 +132,8 @@ def points(
   *,
   filtered: bool,
 ) -> tuple[Float[Array, "s u p d"], Int[Array, "s u p"]]:
-  """Return the words of each unit as points, at most `sizes[role]` of each role, one role after the
-  other.
+  """Return the words of each unit as points, at most `sizes[role]` of each role in turn.
+
   Of each point the mean of its pieces' vectors, float32 (0 where there is no word), and the index
   of its word (−1 where there is none). Words of one role and unit must follow one another;
   `filtered` leaves out those with `keep` 0. One segment sum over tokens, without a table of words

@@ -106,9 +106,7 @@ def scan_units(
 
 
 def _loop(steps, unroll, precision, products, initial, inputs, masks, offsets):
-  """Return ((final states, outputs), operands): `offsets` are added to, `operands` enter each
-  product.
-  """
+  """Return ((final states, outputs), operands of each product); `offsets` are added."""
 
   def turn(states, now):
     after = []
@@ -184,8 +182,8 @@ def scan_layers(
   remat: bool,
   all_layers: bool,
 ) -> tuple[Any, Any]:
-  """Apply `apply(layer, x, *slice) → (x, output)` for each of `length` layers: the last x, all
-  outputs.
+  """Apply `apply(layer, x, *slice) → (x, output)` for `length` layers: the last x, all outputs.
+
   `scanned` are arrays with a first axis of layers. A turn of the loop holds `unroll` layers; 0
   means all of up to `UNROLLED` layers, and one for deeper stacks or with `remat`, by which each
   layer is recomputed in the backward pass instead of keeping its activations.
@@ -224,8 +222,8 @@ def cropped_convolution(
   columns: Int[Array, "n"],
   precision: str,
 ) -> Float[Array, "f n a b"]:
-  """Return `narrow_convolution` of grids that are 0 beyond the first `rows` × `columns` of each
-  example.
+  """Return `narrow_convolution` of grids that are 0 beyond `rows` × `columns` of each example.
+
   It is faster where neighbouring examples have the same size. The gradient with respect to `x` is
   correct within each example's rows and columns, and undefined beyond them.
   """
@@ -325,8 +323,8 @@ def _forward_at(precision: str) -> Callable:
 
 
 def _backward_at(precision: str) -> Callable:
-  """Compute the kernel's gradient by a convolution that adds over examples, the grids' over
-  patches.
+  """Compute the kernel's gradient by a convolution over examples, the grids' over patches.
+
   The gradient that XLA derives for the grids from its convolution takes seven times as long.
   """
 

@@ -45,8 +45,8 @@ class WordScores(nn.Module):
 
 
 class GRUDecoder(nn.Module):
-  """Computes p(w₁ … w_n | z) = Π p(w_t | w_<t, z): z in the initial state, and beside each word
-  read.
+  """Computes p(w₁ … w_n | z) = Π p(w_t | w_<t, z): z starts the state, and is beside each word.
+
   `chunk`: see `log_likelihood`; `unroll`: time steps that one turn of the compiled loop holds.
   """
 

@@ -180,8 +180,7 @@ class Dense(nn.Module):
 
 
 class MaskedBatchNorm(nn.Module):
-  """Computes γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015; M²S-Net eq. 3
-  and 4).
+  """Computes γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015).
 
   In training, mean and variance are those of the positions with mask 1 of the whole batch, over all
   shards; in prediction they are the running ones of the collection `batch_stats`. As in PyTorch and
@@ -223,8 +222,8 @@ class MaskedBatchNorm(nn.Module):
 def masked_moments(
   x: Float[Array, "c *n"], mask: Float[Array, "*n"]
 ) -> tuple[Float[Array, "c"], Float[Array, "c"], Float[Array, ""]]:
-  """Return mean and biased variance of each channel where `mask` is not 0, and the number of
-  positions.
+  """Return mean and biased variance of each channel where `mask` is not 0, and the count.
+
   Computed in two passes, because E[x²] − E[x]² loses digits where the mean is large.
   """
   real = mask[None] > 0

@@ -24,8 +24,8 @@ MODES = ("mean", "max", "cls", "cls_last", "mean_sqrt_len", "weighted_mean")
 def pool(
   hidden: Float[Array, "s r l d"], tokens: Tokens, units: Units, mode: str
 ) -> Float[Array, "s u d"]:
-  """Return one vector a unit: `mean` or `max` of its tokens, its first (`cls`) or last (`cls_last`)
-  one.
+  """Return one vector a unit: `mean`, `max`, the first (`cls`) or last (`cls_last`) token.
+
   `mean_sqrt_len` is the sum of the n tokens divided by √n; `weighted_mean` weighs the i-th token,
   from 1, by i: Σ i·h_i / (n (n+1) / 2). Special tokens count, padding does not. `max` is per
   dimension, and its gradient goes to the first token that attains it. Raises InputError for another
@@ -73,9 +73,7 @@ def unit_of_token(tokens: Tokens, units: Units) -> Int[Array, "s n"]:
 
 
 class AttentionPooling(nn.Module):
-  """Computes Σ softmax(h·w / √d) h over a unit's tokens, with a learned query w (ASBERT's attention
-  P1).
-  """
+  """Computes Σ softmax(h·w / √d) h over a unit's tokens, with a learned query w."""
 
   @nn.compact
   def __call__(
@@ -121,8 +119,8 @@ def _first_maximum(
 
 
 class StructuredSelfAttention(nn.Module):
-  """Computes M = A·H with A = softmax(W₂ tanh(W₁ Hᵀ)) over a sentence's words, r rows ("hops");
-  eqs. 6, 7.
+  """Computes M = A·H with A = softmax(W₂ tanh(W₁ Hᵀ)) over a sentence's words; eqs. 6, 7.
+
   `hops` is r; `size` is d_a, units of the hidden layer; neither layer has a bias.
   """
 

@@ -30,8 +30,8 @@ NAMES = {
 def gru_step(
   product: Product, hidden: Float[Array, "b h"], projected: Float[Array, "b g"]
 ) -> tuple[Float[Array, "b h"], Float[Array, "b h"]]:
-  """Return h' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)) (Cho et al. 2014 in PyTorch's
-  form).
+  """Return h' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)), as in PyTorch.
+
   The gates are reset r, update z and new n, in this order along g = 3h. The reset gate multiplies
   the recurrent product with its bias; the paper has it multiply h. Returns (state, output).
   """
@@ -120,8 +120,7 @@ CELLS = {"gru": GRUCell, "lstm": LSTMCell}
 
 
 class Recurrent(nn.Module):
-  """Is a GRU or LSTM layer over packed rows, equal to `torch.nn.GRU` and `torch.nn.LSTM` of one
-  layer.
+  """Is a GRU or LSTM layer over packed rows, equal to PyTorch's of one layer.
 
   Parameters are those of its cells, `forward` and `backward`: a decoder takes a single step with
   `layer.forward(state, x)`. With `max` pooling of an LSTM's two directions this is InferSent's
@@ -169,8 +168,8 @@ class Recurrent(nn.Module):
 def from_torch(
   tensors: Mapping[str, np.ndarray], prefix: str, layer: int = 0
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Return the parameters of `Recurrent` from those of one layer of a `torch.nn.GRU` or
-  `torch.nn.LSTM`.
+  """Return the parameters of `Recurrent` from those of one layer of a GRU or LSTM of torch.
+
   Tensors are found as `{prefix}weight_ih_l{layer}` and so on; both directions are read where the
   second is there. Raises InputError for a missing tensor and for shapes that do not fit.
   """

@@ -70,9 +70,7 @@ class RelativeAttention(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Attend from `x` to `context` (memory, then the row); `positions` are the sinusoids of
-    distances.
-    """
+    """Attend from `x` to `context`; `positions` are the sinusoids of distances."""
     b, l, d = x.shape
     width = d // self.num_heads
     dense = lambda name: nn.Dense(

@@ -24,8 +24,8 @@ def gather_units(
   mask: Float[Array, "s e"],
   size: int,
 ) -> tuple[Float[Array, "s e {size} d"], Int[Array, "s e"]]:
-  """Return the token vectors of the units that examples point to, zero beyond a unit's end, and
-  their number.
+  """Return the token vectors of examples' units, zero beyond a unit's end, and their number.
+
   `members` are indices of units, local to their shard; `mask` is 0 for an example that is padding;
   tokens beyond `size` are cut off.
   """
@@ -80,9 +80,7 @@ class SimilarityGrid(nn.Module):
   def __call__(
     self, x: Float[Array, "n i d"], y: Float[Array, "n j d"], mask: Float[Array, "n i j"]
   ) -> Float[Array, "{self.modes} n i j"]:
-    """Compare each token of `x` with each of `y`; InputError for `modes` that do not fit
-    `similarity`.
-    """
+    """Compare each token of `x` with each of `y`; InputError for unfit `modes`."""
     if self.similarity != "metric" and self.modes != 1:
       raise InputError(f"model.modes = {self.modes}: {self.similarity} has exactly 1")
     if self.similarity == "metric":

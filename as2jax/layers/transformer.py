@@ -29,8 +29,8 @@ def is_transformer(encoder: nn.Module) -> bool:
 
 
 def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
-  """Return 32 random bits an element: a hash of the element's number, seeded with two words of
-  `key`.
+  """Return 32 random bits an element: a hash of its number, seeded with `key`.
+
   Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`). The result
   depends only on the element's number in the whole array, so it fuses into its consumer and is the
   same however the array is sharded; jax's own generator costs a quarter of a step on CPU. The
@@ -125,8 +125,8 @@ def attend(
   drop: Callable[[Array], Array] = lambda weights: weights,
   precision: Any = None,
 ) -> Float[Array, "b l h k"]:
-  """Return softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, equation 1); `drop` acts on the
-  softmax.
+  """Return softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, eq. 1); `drop` acts on it.
+
   `bias` is added to the scores behind their division by √k. Scores and softmax are float32; the
   products take their operands in the type they come in.
   """
@@ -147,8 +147,8 @@ def mix(
   drop: Callable[[Array], Array],
   precision: Any,
 ) -> Float[Array, "b q h k"]:
-  """Return the mean of `value` with the softmax of `scores` over t as weights; `drop` acts on
-  these.
+  """Return the mean of `value` by the softmax of `scores` over t, on which `drop` acts.
+
   The product with `value` is divided by the weights' sum, which saves a pass over all scores.
   """
   weights = jnp.exp(scores - lax.stop_gradient(scores.max(axis=-1, keepdims=True)))
@@ -263,9 +263,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-  """Applies self-attention and feed-forward, each followed by dropout, residual and norm
-  (post-norm).
-  """
+  """Applies self-attention and feed-forward, each with dropout, residual and post-norm."""
 
   num_heads: int
   intermediate_size: int

@@ -62,8 +62,7 @@ def transport_plan(
   relative: bool,
   iterations: int,
 ) -> Float[Array, "*p n m"]:
-  """Return π = argmin ⟨D, π⟩ + ε KL(π | a bᵀ) with marginals a and b, by Sinkhorn's algorithm in
-  ott-jax.
+  """Return π = argmin ⟨D, π⟩ + ε KL(π | a bᵀ) with marginals a and b, by Sinkhorn in ott-jax.
 
   The last step fits a: rows add up to a up to rounding, columns to b as far as it has converged
   (with ε = 0.1 of the mean cost 4e-4 off in total after 20 iterations, 1e-6 after 50).
@@ -90,8 +89,8 @@ def transport_plan(
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def _solve(cost, a, b, epsilon: float, iterations: int):
-  """Return the plan of one problem. Other settings of ott's solver give wrong gradients at weight
-  zero.
+  """Return the plan of one problem. Other settings of ott give wrong gradients at weight zero.
+
   ott broadcasts across ranks, when it is differentiated as well: both are traced here, where that
   is allowed, whatever the caller's setting. The backward pass runs the iterations again.
   """
@@ -141,9 +140,7 @@ def transport_cost(
 def relevant_context(
   plan: Float[Array, "*p n m"], a: Float[Array, "*p n"], b: Float[Array, "*p m"]
 ) -> Bool[Array, "*p m"]:
-  """Return { j : j = argmax_j' π_ij' for some real i }, as a set of positions; the first j of
-  equals.
-  """
+  """Return { j : j = argmax_j' π_ij' for some real i } as a mask; the first j of equals."""
   reachable = jnp.where(b[..., None, :] > 0, plan, -jnp.inf)
   best = jnp.argmax(reachable, axis=-1)
   columns = jnp.arange(plan.shape[-1]).reshape((1,) * (plan.ndim - 1) + (-1,))

@@ -99,9 +99,7 @@ def _parts_forward(hidden, target, real, kernel, bias, precision):
 
 
 def _parts_backward(precision, kept, gradient):
-  """Compute the logits once more; with the log of the softmax's divisor kept, nothing is added up
-  again.
-  """
+  """Compute the logits once more; with the divisor's log kept, nothing is added up again."""
   hidden, target, real, kernel, bias, totals = kept
 
   def turn(sums, now):

@@ -43,8 +43,7 @@ RANKER_HEADS = ("none", "linear", "pooled")
 
 @struct.dataclass
 class CassieOutput:
-  """Holds logits of p by scored node (the candidate, or in `joint` all K) and scores that rank by
-  p.
+  """Holds logits of p by scored node (the candidate; in `joint` all K), and scores.
 
   Attributes:
     scores: `[s e]`, in `joint` `[s e k]`; an absent node's has no meaning.
@@ -266,8 +265,8 @@ class RankerHead(nn.Module):
 
 
 def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -> Array:
-  """Return the mean cosine of the pairs of different nodes that are present, `[s e]`; 0 where there
-  is none.
+  """Return the mean cosine of different nodes that are present, `[s e]`; 0 without a pair.
+
   Near 1, the graph has made all sentences one, and its head cannot tell them apart.
   """
   nodes = lax.stop_gradient(nodes.astype(jnp.float32))

@@ -105,8 +105,8 @@ class CrossVAEOutput:
 
 
 class LatentEncoder(nn.Module):
-  """Gives q(z | text): GRU in both directions → structured self-attention → μ, log σ² (section
-  3.2).
+  """Gives q(z | text) by a GRU in both directions and self-attention (section 3.2).
+
   Fields as of `CrossVAE`; `variational` is whether there is a variance.
   """
 
@@ -145,8 +145,7 @@ class LatentEncoder(nn.Module):
 
 
 class CrossVAE(System):
-  """Has encoders E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1,
-  figure 1).
+  """Encodes questions and answers; their latents generate texts (section 3.1, figure 1).
 
   In training both texts of each example are gathered from the rows of the batch, so each encoder
   reads its own side alone. `encode` takes a unit's side from its role; a batch of one role alone
@@ -290,7 +289,7 @@ class CrossVAE(System):
     return Embeddings(vectors)
 
   def reconstruct(self, batch: Batch, *, train: bool) -> dict[str, dict[str, Array]]:
-    """Return by side, of each example, what the model has of `mean`, `log_variance` `[s, e, z]`,
+    """Return what the model has by side of each example: `mean`, `log_variance` `[s, e, z]`,
     `log_likelihood`, `words`, and `all_words`, those that no decoder generates included.
     """
     output, by_side = self(batch, train=train), {}
@@ -308,8 +307,8 @@ class CrossVAE(System):
   def generate(
     self, z: Float[Array, "n z"], source: str, length: int
   ) -> tuple[str, Int[Array, "n l"]]:
-    """Return what the latent of a side (`source`) generates: the side of that text, and its words'
-    ids.
+    """Return what the latent of a side generates: the side of that text, its words' ids.
+
     The most probable word at each step (`gru`), 0 from the end on, or the most probable words
     (`mlp`); never padding or the unknown word. Raises InputError for a model without decoders.
     """
@@ -351,8 +350,8 @@ class CrossVAE(System):
     return mean + jnp.exp(log_variance / 2) * noise
 
   def _targets(self, text: Text, every: bool = False) -> tuple[Array, Array]:
-    """Return the words that follow each word, and which of them a decoder predicts, both `[s, e, l
-    − 1]`.
+    """Return the words that follow each word, and which a decoder predicts, `[s, e, l − 1]`.
+
     It predicts words that it can generate; `every`: all that are real.
     """
     target, real = text.ids[..., 1:], text.real[..., 1:]

@@ -168,8 +168,8 @@ class RegressionScorer:
 
 
 def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """Return the weights `[d]` of the logistic regression with intercept of `labels` `[n]` on `x`
-  `[n, d]`.
+  """Return the weights `[d]` of the logistic regression of `labels` `[n]` on `x` `[n, d]`.
+
   A ridge of 1e-6 on the mean loss keeps them finite where the labels are separable.
   """
   x = np.concatenate([x, np.ones((len(x), 1))], axis=1)

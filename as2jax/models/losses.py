@@ -146,9 +146,7 @@ class TripletLoss(Loss):
 
 @dataclasses.dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-  """Takes the mean of −y log ŷ − (1−y) log(1−ŷ) over judged pairs, from logits (ASBERT section
-  3.1).
-  """
+  """Takes the mean cross entropy of judged pairs, from logits (ASBERT section 3.1)."""
 
   layouts: ClassVar[tuple[str, ...]] = ("pairs",)
   outputs: ClassVar[tuple[str, ...]] = ("logits",)

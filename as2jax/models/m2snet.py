@@ -32,8 +32,7 @@ class M2SNetOutput:
 
 
 class M2SNet(System):
-  """Convolves a grid of similarities: (convolution → batch norm → tanh → average pool)* → hidden →
-  logistic.
+  """Convolves a grid of similarities, then a hidden layer and a logistic (M²S-Net).
 
   Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
   least one pair of real tokens (which lie in the upper left corner): only those are in the
@@ -125,8 +124,8 @@ class M2SNet(System):
     return _ordered(grid, jnp.argsort(order, axis=1))
 
   def _grid(self, batch: Batch, order: Array, train: bool) -> tuple[Array, Array, Array]:
-    """Return similarities `[k, n, i, j]` of all examples, and how many rows and columns of each are
-    real.
+    """Return similarities `[k, n, i, j]`, and how many rows and columns of each are real.
+
     The examples of a shard are put into `order` and the shards lie one after the other: batch norm
     goes over all of them.
     """

@@ -62,8 +62,8 @@ class ScoreLoss(Loss):
 
 @dataclasses.dataclass(frozen=True)
 class ListSoftmax(ScoreLoss):
-  """Takes −ln of each positive's share among itself and the negatives of its question, mean over
-  positives.
+  """Takes −ln of each positive's share among itself and its question's negatives, mean.
+
   InfoNCE (van den Oord et al. 2018, eq. 4) over a question's own candidates. The question's other
   positives are in no denominator. Labels above 0 are positive.
   """
@@ -109,8 +109,8 @@ def _first(same: Bool[Array, "s e e"]) -> Bool[Array, "s e"]:
 
 @dataclasses.dataclass(frozen=True)
 class Distillation(ScoreLoss):
-  """Takes the KL of the teacher's softmax over a question's candidates to the scores', mean over
-  questions.
+  """Takes the KL of the teacher's softmax over a question's candidates to the scores'.
+
   Σ_j p_j (ln p_j − ln q_j), p = softmax(t / τ), q = softmax(scale · s) (Hinton et al. 2015, section
   2, over a list); τ is `temperature`. Labels are not read, and candidates without one count, too.
   """
@@ -167,9 +167,7 @@ class InBatchSoftmax(Loss):
     return terms
 
   def _side(self, output, batch, side: int, other: int) -> Term:
-    """Return the softmax of examples' `side` over all texts that are the `other` side of an
-    example.
-    """
+    """Return the softmax of examples' `side` over all texts of the `other` side."""
     examples, units = batch.examples, batch.units
     vectors, number = output.units.astype(jnp.float32), units.id
     labels = examples.labels[..., 0]

@@ -152,9 +152,7 @@ class Scorer(Protocol):
     ...
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """Return the function from a question to the scores `[n]` of `texts`; equal texts have equal
-    ones.
-    """
+    """Return the function from a question to the scores `[n]` of `texts`."""
     ...
 
 

@@ -166,9 +166,7 @@ def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
 
 
 def sentence_pairs(questions: Sequence[Question]) -> tuple[Sentences, np.ndarray]:
-  """Return the sentences of `sentences`, and (question, candidate) of every candidate, `[pairs,
-  2]`.
-  """
+  """Return the sentences, and (question, candidate) of every candidate, `[pairs, 2]`."""
   number, rows = Sentences(), []
   for question in questions:
     anchor = number.question(question.text)

@@ -40,8 +40,8 @@ class Resources:
 
 
 class Tables(NamedTuple):
-  """Holds questions in a layout, tokenised: the distinct units and the tuples of units that are
-  scored.
+  """Holds tokenised questions: the distinct units, and the tuples of them that are scored.
+
   `tokenizer` is that of the units; ELMo's and other open vocabularies are those of these units
   alone.
   """

@@ -276,9 +276,7 @@ def read_scores(file: epath.PathLike) -> Scores:
 
 
 def score_of(file: str, scores: Scores, question: Question, position: int) -> float:
-  """Return a teacher's score of one candidate, by ids or by texts; InputError where it is not
-  finite.
-  """
+  """Return a teacher's score of one candidate, by ids or by texts; InputError without one."""
   its = question.candidates[position]
   candidate = its.id
   by_text = scores.get(question.text, {}).get(its.text)

@@ -165,9 +165,7 @@ class WordOverlap(Input):
     return number / both, weight / both
 
   def standardised(self, values: np.ndarray, fitted: Fitted) -> Float32[np.ndarray, "e 2"]:
-    """Return features `[e, 2]` with mean 0 and standard deviation 1 over what was fitted, where
-    asked.
-    """
+    """Return features `[e, 2]`, standardised where asked by what was fitted."""
     if self.standardise:
       values = (values - np.asarray(fitted["mean"])) / np.asarray(fitted["deviation"])
     return np.asarray(values, np.float32)

@@ -114,8 +114,8 @@ def assemble(
   around: list[tuple[Special, ...]],
   types: tuple[int, int],
 ) -> dict[str, np.ndarray]:
-  """Join parts and special tokens to units: the token and word arrays of `UnitTable`, unit after
-  unit.
+  """Join parts and special tokens to the arrays of `UnitTable`, unit after unit.
+
   `index` is the text of each part, of which the first `kept` tokens and `word_counts` words stay. A
   unit has `parts` parts; those beyond are empty, without special tokens. `around` are the special
   tokens before, between and after the parts, `types` the token types of the first part and of later

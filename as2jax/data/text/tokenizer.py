@@ -72,8 +72,8 @@ class Encoded:
 
 
 class Tokenizer:
-  """Makes tokens by a `tokenizers.Tokenizer` without truncation and padding, and knows its pair
-  template.
+  """Makes tokens by a `tokenizers.Tokenizer` without truncation and padding.
+
   A word-level one whose unknown word is `SKIPPED` leaves unknown words out; of a text that has no
   other words one is kept, so that a text that holds something gives a token. `source` is for
   messages.
@@ -134,8 +134,8 @@ class Tokenizer:
 
 
 def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
-  """Return the tokeniser that the run in `memory` keeps as `tokenizer.json`, or convert and write
-  it.
+  """Return the tokeniser that the run in `memory` keeps, or convert and write it.
+
   `memory` "" keeps nothing. Raises InputError where the file cannot be read as a tokeniser.
   """
   if not memory:
@@ -219,9 +219,7 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
 def _gaps(
   encoding: Any, parts: int, source: str
 ) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
-  """Return the special tokens before, between and after the texts of `encoding`, and the texts'
-  types.
-  """
+  """Return the special tokens before, between and after the texts, and the texts' types."""
   sequence = encoding.sequence_ids
   places = [[i for i, s in enumerate(sequence) if s == part] for part in range(parts)]
   if not all(places):

@@ -99,8 +99,8 @@ def load_backend(folder: epath.Path) -> Any:
 
 
 def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
-  """Tell whether `tokenizer.json` itself states the id `largest`, and all added tokens have their
-  ids.
+  """Tell whether `tokenizer.json` states the id `largest`, and added tokens have their ids.
+
   Where the largest id is one that it states, no entry at the end is lost. `backend` is what
   `load_backend` made.
   """
