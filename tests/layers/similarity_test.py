@@ -1,13 +1,12 @@
-"""Similarity grids: numbers by hand, safe gradients, masks; convolution as jax has it, pooling."""
+"""Similarity grids: numbers by hand, safe gradients; convolution as jax has it, pooling."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.data.batches.batch import Units
 from as2jax.layers import similarity
-from as2jax.layers.similarity import SimilarityGrid, average_pool, gather_units, narrow_convolution
+from as2jax.layers.similarity import SimilarityGrid, average_pool, narrow_convolution
 from as2jax.runtime.errors import InputError
 
 X = jnp.asarray([[[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]]])
@@ -63,35 +62,6 @@ def test_gradients_are_finite_at_equal_and_zero_vectors_and_stop_at_the_mask(kin
 def test_unknown_choices(kind, modes, message):
   with pytest.raises(InputError, match=message):
     SimilarityGrid(kind, modes, 0.1).init(jax.random.key(0), X, Y, jnp.ones((1, 3, 2)))
-
-
-def test_units_are_gathered_from_wherever_they_lie():
-  """Two shards of two rows of five tokens; token t of row r of shard s is 100 s + 10 r + t."""
-  s, r, t = np.meshgrid(range(2), range(2), range(5), indexing="ij")
-  hidden = jnp.asarray((100 * s + 10 * r + t)[..., None] + np.asarray([0.0, 0.5]), jnp.float32)
-  array = lambda *rows: jnp.asarray(rows, jnp.int32)
-  units = Units(
-    row=array([0, 0, 1], [1, 0, 0]),
-    start=array([0, 2, 1], [0, 0, 0]),
-    length=array([2, 3, 4], [5, 1, 0]),
-    id=array([0, 1, 2], [3, 4, -1]),
-  )
-  members, mask = array([2, 1, 0, 0], [0, 1, 0, 0]), jnp.asarray([[1.0, 1, 1, 0], [1, 1, 0, 0]])
-  gather = jax.jit(lambda h: gather_units(h, units, members, mask, 3))
-  vectors, length = map(np.asarray, gather(hidden))
-  np.testing.assert_array_equal(length, [[3, 3, 2, 0], [3, 1, 0, 0]])
-  np.testing.assert_array_equal(
-    vectors[..., 0],
-    [
-      [[11, 12, 13], [2, 3, 4], [0, 1, 0], [0, 0, 0]],
-      [[110, 111, 112], [100, 0, 0], [0, 0, 0], [0, 0, 0]],
-    ],
-  )
-  gradient = np.asarray(jax.jit(jax.grad(lambda h: jnp.sum(gather(h)[0])))(hidden))
-  used = np.zeros((2, 2, 5))
-  used[0, 0] = 1
-  used[0, 1, 1:4] = used[1, 1, :3] = used[1, 0, 0] = 1
-  np.testing.assert_array_equal(gradient[..., 0], used)
 
 
 @pytest.mark.parametrize("shape,size", [((2, 3, 7, 9), 5), ((1, 2, 5, 5), 5), ((3, 1, 4, 6), 1)])

@@ -1,4 +1,4 @@
-"""CETE's feature-based ranker: its layers against torch's, frozen vectors, whole runs."""
+"""CETE's feature-based ranker: mixed layers, sizes, the ablation; its step is PyTorch's."""
 
 import json
 
@@ -55,64 +55,6 @@ def drawn(model, example, seed=0):
   shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), example, train=False))["params"]
   rng = np.random.default_rng(seed)
   return jax.tree.map(lambda x: rng.normal(0.1, 0.4, x.shape).astype(np.float32), shapes)
-
-
-def torch_layer(torch, params, width, heads, pre):
-  """torch's own layer with the parameters of one of ours."""
-  layer = torch.nn.TransformerEncoderLayer(
-    width,
-    heads,
-    width,
-    dropout=0.2,
-    activation="relu",
-    batch_first=True,
-    norm_first=pre,
-    layer_norm_eps=1e-6,
-  )
-  tensor = lambda x: torch.tensor(np.array(x))
-  attention, feed = params["attention"], params["feed_forward"]
-  norms = ("attention_norm", "feed_forward_norm" if pre else "output_norm")
-  in_ = [attention[name] for name in ("query", "key", "value")]
-  state = {
-    "self_attn.in_proj_weight": tensor(np.concatenate([x["kernel"].T for x in in_])),
-    "self_attn.in_proj_bias": tensor(np.concatenate([x["bias"] for x in in_])),
-  }
-  own = {"self_attn.out_proj": attention["output"]}
-  own |= {"linear1": feed["intermediate"], "linear2": feed["output"]}
-  for name, dense in own.items():
-    state |= {f"{name}.weight": tensor(dense["kernel"].T), f"{name}.bias": tensor(dense["bias"])}
-  for n, norm in enumerate(norms, 1):
-    state |= {f"norm{n}.weight": tensor(params[norm]["scale"])}
-    state |= {f"norm{n}.bias": tensor(params[norm]["bias"])}
-  layer.load_state_dict(state)
-  return layer.eval()
-
-
-@pytest.mark.parametrize(
-  "norm, positions", [("pre", "sinusoids"), ("post", "sinusoids"), ("pre", "none")]
-)
-def test_vectors_are_those_of_torchs_layers(norm, positions):
-  torch = pytest.importorskip("torch")
-  width, heads = 12, 3
-  example, alone = random_batch(width)
-  model = FeatureBased(2, heads, 0.2, positions, 3.0, norm, "float32")
-  params = drawn(model, example)
-  actual = jax.jit(lambda p: model.apply({"params": p}, example, train=False, method="encode"))(
-    params
-  ).units[0]
-  for unit, vectors in enumerate(alone):
-    t, i = np.arange(len(vectors))[:, None], np.arange(width // 2)
-    angle = t / 10000 ** (2 * i / width)
-    added = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(vectors), width)
-    added = added * (positions == "sinusoids")
-    x = torch.tensor((3 * vectors + added).astype(np.float32))[None]
-    with torch.no_grad():
-      for n in range(2):
-        x = torch_layer(torch, params[f"layer_{n}"], width, heads, norm == "pre")(x)
-      if norm == "pre":
-        weight, bias = (torch.tensor(params["output_norm"][k]) for k in ("scale", "bias"))
-        x = torch.nn.functional.layer_norm(x, (width,), weight, bias, 1e-6)
-    np.testing.assert_allclose(actual[unit], x[0].mean(0).numpy(), atol=1e-5)
 
 
 def test_without_an_encoder_it_is_the_mean():

@@ -81,15 +81,10 @@ RULES: dict[str, Callable[[str], str]] = {
 
 def check(names: Sequence[str]) -> None:
   """Raise InputError unless `names` are rules, each at most once."""
-  if isinstance(names, str):
-    raise InputError(f"data.rules = {names!r} is a text; give a tuple such as ({names!r},)")
-  for i, name in enumerate(names):
-    if name not in RULES:
-      raise InputError(
-        f"data.rules holds {name!r}, which is no rule; use some of {', '.join(RULES)}"
-      )
-    if name in names[:i]:
-      raise InputError(f"data.rules holds {name!r} twice; list each rule once")
+  if isinstance(names, str) or len(set(names)) < len(names) or set(names) - set(RULES):
+    raise InputError(
+      f"data.rules = {names!r}: give a tuple with some of {', '.join(RULES)}, each at most once"
+    )
 
 
 def apply(

@@ -109,8 +109,6 @@ class UnitTable:
 
   def unit(self, index: int) -> Unit:
     """Return the slices of unit `index`."""
-    if not 0 <= index < len(self):
-      raise IndexError(f"unit {index} of {len(self)}")
     tokens = slice(*self.offsets[index : index + 2])
     words = slice(*self.word_offsets[index : index + 2])
     parts = [getattr(self, name)[tokens] for name in _ARRAYS["tokens"]]
@@ -175,8 +173,6 @@ def build_units(
   parts = len(TEMPLATES[template])
   if template == "joint":
     parts = max([parts, *map(len, units)])
-  if roles is not None and (template != "single" or len(roles) != len(units)):
-    raise ValueError("`roles` goes with the template 'single', one a unit")
   roles = _roles(template, len(units), parts) if roles is None else np.asarray(roles, np.int8)
   roles = roles.reshape(len(units), parts)
   specials = sum(map(len, tokenizer.special.around(parts)))

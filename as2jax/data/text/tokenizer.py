@@ -201,17 +201,12 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
     raise InputError(
       f"{source}: its tokenizer.json or vocabulary is damaged ({error}); get the files again"
     ) from error
-  single_gaps, single_types = _gaps(single, 1, source)
+  single_gaps, _ = _gaps(single, 1, source)
   gaps, types = _gaps(pair, 2, source)
   if not gaps[1] and not _word_level(backend):
     raise InputError(
       f"{source}: the tokeniser puts no separator between two texts, so it cannot "
       "join a question and a sentence; give that of BERT, RoBERTa or XLNet"
-    )
-  if single_types[0] != types[0]:
-    raise InputError(
-      f"{source}: the first text has token type {single_types[0]} alone, but "
-      f"{types[0]} in a pair; such a tokeniser is not supported"
     )
   return SpecialTokens(*gaps, *single_gaps, types=types)
 

@@ -1,21 +1,16 @@
 """Converts the vocabulary files of a pretrained encoder to a `tokenizers.Tokenizer`.
 
-`tokenizer.json` is read by `tokenizers` alone. Where `tokenizer_config.json` beside it states another
-case, accents, Chinese characters or prefix space, that statement counts, as in the classes of
-`transformers` for BERT, MPNet and RoBERTa; where it states inputs of the model without token types, all
-types are 0. Older files are converted by `transformers`, which is
-imported only then (it takes seconds); a run's folder keeps the result
-(`as2jax.data.text.tokenizer.kept`). What `transformers` 5.23 does not do, and is done here:
+`tokenizer.json` is read by `tokenizers` alone. What `tokenizer_config.json` beside it states of case,
+accents, Chinese characters, prefix space and token types counts, as in the classes of `transformers`.
+Older files are converted by `transformers`, which is imported only then (it takes seconds). What its
+version 5.23 does not do, and is done here:
 
-- `vocab.txt` without `tokenizer_config.json`: `BertTokenizer` lower-cases every text. A vocabulary
-  with upper-case letters is taken as cased.
-- A special token that the vocabulary lacks: `transformers` appends it with a new id, which no row of
-  the embedding table belongs to. It is refused here, or left out where the encoder does not need it.
-- `spiece.model`: `XLNetConverter` makes the user-defined pieces ("-", ".", "(" …) split the text, so
-  that the piece after them begins a new word ("year-round" ends in "▁round"), and `XLNetTokenizer`
-  keeps the scores of pieces such as "1990,": 783 of 2,000 sentences of WikiQA differ from
-  sentencepiece. The tokeniser here takes the converter's scores, normaliser and template, and leaves
-  these pieces to the unigram model: no sentence differs.
+- `vocab.txt` without `tokenizer_config.json`: a vocabulary with upper-case letters is taken as cased.
+- A special token that the vocabulary lacks would be appended with a new id, which no row of the
+  embedding table belongs to. It is refused, or left out where the encoder does not need it.
+- `spiece.model`: the converter makes the user-defined pieces ("-", ".", "(" …) split the text, and
+  `XLNetTokenizer` keeps the scores of pieces such as "1990,": 783 of 2,000 sentences of WikiQA differ
+  from sentencepiece. Here the unigram model has these pieces: no sentence differs.
 """
 
 import json
@@ -28,7 +23,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import refuse_others
+from as2jax.runtime.files import read_object, refuse_others
 
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
@@ -142,12 +137,7 @@ def _settings(folder: epath.Path) -> dict[str, Any]:
   path = folder / _SETTINGS
   if not path.exists():
     return {}
-  try:
-    settings = json.loads(path.read_text(encoding="utf-8"))
-  except ValueError as error:
-    raise InputError(f"{path}: not JSON ({error}); get the file again") from error
-  if not isinstance(settings, dict):
-    raise InputError(f"{path}: not a JSON object; get the file again")
+  settings = read_object(path, "get the file again")
   if (side := settings.get("truncation_side") or "right") != "right":
     raise InputError(
       f"{path}: truncation_side is {side!r}, but texts that are too long are cut at their end "

@@ -58,18 +58,10 @@ def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
   assert "2 questions and candidates without text (first q-1)" in caplog.text
 
 
-@pytest.mark.parametrize(
-  "names, words",
-  [
-    (("xyz",), "'xyz', which is no rule; use some of lowercase, alphanumeric"),
-    (("ptb", "ptb"), "'ptb' twice"),
-    ("ptb", "is a text; give a tuple such as ('ptb',)"),
-  ],
-)
-def test_names_that_are_no_rules(names, words):
-  with pytest.raises(InputError) as error:
+@pytest.mark.parametrize("names", [("xyz",), ("ptb", "ptb"), "ptb"])
+def test_names_that_are_no_rules(names):
+  with pytest.raises(InputError, match="data.rules = .* some of lowercase, .* at most once"):
     normalise.apply((question("a"),), names)
-  assert words in str(error.value)
 
 
 @given(

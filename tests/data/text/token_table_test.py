@@ -93,6 +93,3 @@ def test_slices_and_report(tokenizer):
   assert unit.word_start.tolist() == [1, 2, 4] and unit.word_length.tolist() == [1, 1, 2]
   assert [table.forms[form] for form in unit.word_form] == ["a", "b", "dd"]
   assert "3 units, 19 tokens, 2 units truncated, 2 tokens lost" in table.report()
-  for index in (-1, 3):
-    with pytest.raises(IndexError):
-      table.unit(index)

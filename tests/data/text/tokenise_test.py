@@ -93,8 +93,6 @@ def test_single_takes_the_role_of_each_unit():
   assert table.role.tolist() == [0, 0, 0, 1, 1, 1]
   assert table.word_role.tolist() == [0, 1]
   assert table.lost_by_role == (1, 0, 0, 0)
-  with pytest.raises(ValueError, match="roles"):
-    build_units(units, letters(), template="single", max_length=9, roles=[0])
 
 
 @given(
