@@ -43,18 +43,13 @@ class Alignment(NamedTuple):
 class Aligner:
   """Aligns words; the fields are those of `as2jax.models.cassie.Cassie`, which checks them.
 
-  Attributes:
-    alignment: `transport`, or `mean`, which aligns nothing: the relevant context is every word, and
-      d the cost of the independent plan p_X p_Yᵀ (that of ε → ∞).
-    marginals: `frequency` (freq(w) / Σ freq) or `uniform`.
-    stop_words: whether words are left out whose input `stop_words` is not 0.
-    epsilon, epsilon_relative, iterations: see `transport.transport_plan`.
-    transport_gradient: see `transport.transport_cost`.
-    question_words, sentence_words: the largest numbers of points; further words are left out.
-    relevance: by what the relevant word of a question's word is the greatest: `plan` (the paper's
-      π), `plan_over_mass` (π over the word's marginal, by which frequent words are not preferred)
-      or `nearest` (−D).
-
+  `alignment`: `transport`, or `mean`, which aligns nothing: the relevant context is every word, and
+  d the cost of the independent plan p_X p_Yᵀ (that of ε → ∞). `marginals`: `frequency` (freq(w) / Σ
+  freq) or `uniform`. `stop_words`: whether words are left out whose input `stop_words` is not 0.
+  `question_words`, `sentence_words`: the most points; further words are left out. `relevance`: by
+  what the relevant word of a question's word is the greatest: `plan` (the paper's π),
+  `plan_over_mass` (π over the word's marginal, by which frequent words are not preferred) or
+  `nearest` (−D). For the rest see `transport`.
   """
 
   alignment: str

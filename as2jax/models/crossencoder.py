@@ -120,16 +120,11 @@ class LocalContextCrossEncoder(CrossEncoder):
 class Reranker(System):
   """Reads question and candidate in one sequence, pooled, through the layers of a published head.
 
-  `as2jax.encoders.cross_encoder_folder.read` gives `pooling` and `layers`. With one logit the score
-  is that logit. With n it is the log-odds of class `label`, l_k − ln Σ_{j≠k} exp(l_j), which is l_1
-  − l_0 for two. Losses see two-way logits with the same probability of class `label`.
-
-  Attributes:
-    pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
-    layers: of `as2jax.layers.vectors`; the last is dense, with one output a class.
-    label: the class that means that the candidate answers the question; 0 of one logit.
-    dropout: on the last layer's input.
-
+  `as2jax.encoders.cross_encoder_folder.read` gives `pooling`, modes whose vectors are joined, and
+  `layers` of `as2jax.layers.vectors`, the last with one output a class; `label` is the class that
+  means that the candidate answers the question. With one logit the score is that logit, with n the
+  log-odds of class `label`, l_k − ln Σ_{j≠k} exp(l_j), which is l_1 − l_0 for two. Losses see
+  two-way logits with the same probability of class `label`.
   """
 
   encoder: nn.Module

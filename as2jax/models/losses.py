@@ -36,15 +36,10 @@ class Term(NamedTuple):
 class Loss:
   """Is the base class of losses.
 
-  Attributes:
-    inputs: what the loss reads in training beside what its model reads
-      (`as2jax.data.inputs.protocol`), each `training_only`.
-    reads_unlabelled: whether candidates without a label are examples, too.
-    whole_batch: whether an example's value depends on the other shards and micro-batches of its
-      step.
-    layouts: of the examples that it knows; () for any.
-    outputs: what it reads of a system's outputs, by name.
-
+  `inputs` are what it reads in training beside what its model reads, each `training_only`; with
+  `reads_unlabelled` candidates without a label are examples, too; `whole_batch`: an example's value
+  depends on the other shards and micro-batches of its step; `layouts` are those that it knows, ()
+  for any; `outputs` what it reads of a system's outputs, by name.
   """
 
   layouts: ClassVar[tuple[str, ...]] = ()

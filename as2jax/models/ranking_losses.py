@@ -139,16 +139,10 @@ class InBatchSoftmax(Loss):
   In-batch negatives (Henderson et al. 2017, section 4; InfoNCE): for a question, every text that is
   a candidate anywhere in the batch, over all shards, devices and micro-batches, except the
   question's other positives, as far as the batch holds them (the sampler `grouped` keeps these
-  together). Equal texts count once. Only for bi-encoders with layout `pairs`, whose output has
-  `units`.
-
-  Attributes:
-    scale: 1/τ, 20 for a cosine in sentence-transformers.
-    similarity: `cosine`, `dot`, or `euclidean` (−‖u − v‖); that by which the model ranks.
-    symmetric: whether the share of each positive's question among all questions is added.
-    false_negative_margin: a negative whose similarity exceeds the positive's by more than this is
-      taken for an unlabelled answer and left out; a large number (1e9) for none.
-
+  together). Equal texts count once. `scale` is 1/τ, 20 for a cosine in sentence-transformers;
+  `similarity` is that by which the model ranks, `euclidean` −‖u − v‖; `symmetric` adds the share of
+  each positive's question among all questions. A negative whose similarity exceeds the positive's
+  by more than `false_negative_margin` is taken for an unlabelled answer and left out.
   """
 
   scale: float

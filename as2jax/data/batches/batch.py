@@ -15,16 +15,11 @@ from as2jax.runtime.errors import InputError
 class Tokens:
   """Rows of fixed length into which units (sentences or joined sequences) are packed.
 
-  Attributes:
-    ids: vocabulary ids; 0 where `segment` is 0.
-    segment: 0 for padding, else 1 + the unit's number within its row; attention stays within it.
-    position: position within the unit, from 0.
-    type: token type of the encoder (0 or 1; XLNet's 2 for `<cls>`).
-    role: part of the template: see `as2jax.data.text.input_templates.ROLES` (in `joint` 0 is the question, k the
-      k-th candidate); special tokens carry the role of the part that they close, or open where they
-      close none.
-    inputs: of levels `token` and `vocabulary`, `[s, r, l, …]`; 0 for padding.
-
+  `segment` is 0 for padding, else 1 + the unit's number within its row; attention stays within it.
+  `position` is that within the unit, from 0; `type` the encoder's token type (0 or 1; XLNet's 2 for
+  `<cls>`); `role` the part of the template (`as2jax.data.text.input_templates.ROLES`; in `joint` 0
+  is the question, k the k-th candidate). `inputs`: levels `token` and `vocabulary`, `[s, r, l, …]`.
+  All are 0 in padding.
   """
 
   ids: Int[Array, "s r l"]
@@ -69,17 +64,11 @@ class Examples:
   """What the loss sees: tuples of unit indices, local to the shard.
 
   `members` holds, by layout: `triplets` (anchor, positive, negative); `pairs` (question, answer);
-  `single` and `joint` (one joined sequence). Labels are those of the candidates; under a template with context, of (candidate, previous, next) sentence.
-
-  Attributes:
-    members: unit indices; 0 where masked.
-    member_mask: 1 for a real member, 0 for padding within an example.
-    labels: one a judged member (see each layout), `UNKNOWN` (-1) where unjudged or padded.
-    mask: 1 for a real example, 0 for padding.
-    question: number of the question in its split, -1 for padding.
-    answer: number of the answer text, for masking in-batch negatives, -1 for padding.
-    inputs: of level `example`, `[s, e, …]`; 0 for padding.
-
+  `single` and `joint` (one joined sequence); 0 where `member_mask` is. `labels` are one a judged
+  member, under a template with context those of (candidate, previous, next) sentence, `UNKNOWN`
+  (-1) where unjudged or padded. `mask` is 1 for a real example; `question` and `answer` number the
+  question in its split and the answer's text, -1 for padding. `inputs`: level `example`, `[s, e,
+  …]`.
   """
 
   members: Int[Array, "s e k"]

@@ -113,15 +113,10 @@ class Plan:
 class Batcher:
   """Plans epochs over one split and cuts their batches.
 
-  Attributes:
-    units, examples: the tables.
-    sampler: which examples meet.
-    rows: the allowed numbers of rows, ascending; the last is the sampler's limit.
-    row_lengths: the allowed lengths of a row, ascending; packed batches use the last alone.
-    shards, accumulate: shards a batch; batches a step.
-    words: slots for word spans a shard; 0 leaves spans out.
-    inputs: what batches hold beside them, by name.
-
+  `sampler` says which examples of the tables meet. `rows` and `row_lengths` are what a batch may
+  have, ascending: the last number of rows is the sampler's limit, and packed batches use the last
+  length alone. A step has `accumulate` batches of `shards` shards, with slots for `words` word
+  spans (0 leaves spans out) and the columns `inputs`, by name.
   """
 
   units: UnitTable
@@ -307,18 +302,11 @@ def fit_batcher(
 ) -> Batcher:
   """Choose the shapes for a split: all that `Batcher` needs and a config leaves open.
 
-  Args:
-    examples_per_batch: over all shards: for `paper` their number, for the others the most.
-    rows: rows a batch, over all shards; 0 lets `paper` measure what its batches need.
-    row_lengths: allowed row lengths; units are at most as long as the last.
-    buckets: how many numbers of rows `paper` may choose from.
-    unit_slots: units a shard; 0 fits them to the lengths, so that another split may differ.
-    inputs: columns by name. Batches have `words` where one is of level `word`.
-    rows_key: the key of the config that says `rows`, for messages.
-
-  Raises:
-    InputError: sizes that do not divide by `shards`, or units longer than a row.
-
+  `examples_per_batch` is their number for `paper`, for the others the most; with `rows` 0, `paper`
+  measures what its batches need and chooses from `buckets` numbers of rows. `unit_slots` 0 fits the
+  units a shard to the lengths, so that another split may differ. `rows_key` names the key of `rows`
+  in messages. Raises InputError for sizes that do not divide by `shards`, or units longer than a
+  row.
   """
   for name, value in (("batch.examples", examples_per_batch), (rows_key, rows)):
     if value % shards:

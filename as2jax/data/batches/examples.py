@@ -14,16 +14,11 @@ from as2jax.data.text.input_templates import split_parts, unit_parts
 class ExampleTable:
   """Holds all examples of a split; a sampler chooses among their numbers.
 
-  Attributes:
-    members: numbers of units in the split's `UnitTable`, `[e, k]`, -1 where an example has fewer.
-    labels: `[e, j]`, `UNKNOWN` where not judged.
-    question: number of the question, `[e]`; the examples of a question are contiguous.
-    answer: number of the answer's distinct text, `[e]`, -1 where there is none.
-    candidate: position among the question's candidates of the (last) candidate, `[e]`.
-    candidates: of an example with several candidates, their positions, `[e, K]`, -1 where it has
-      fewer.
-    asked: of units of one sentence, whether each is a question, `[units]`; of joined ones None.
-
+  `members` `[e, k]` are numbers of units, -1 where an example has fewer; `labels` `[e, j]` are
+  `UNKNOWN` where not judged; `question` `[e]` numbers the question, whose examples are contiguous;
+  `answer` `[e]` the answer's distinct text, -1 without one; `candidate` `[e]` is the position of
+  the (last) candidate among the question's, `candidates` `[e, K]` those of several, -1 where there
+  are fewer. `asked` `[units]` tells of units of one sentence whether each is a question.
   """
 
   members: np.ndarray

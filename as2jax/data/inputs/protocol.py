@@ -54,14 +54,10 @@ class Tables(NamedTuple):
 class Input:
   """Makes what a model reads; a subclass is a frozen dataclass.
 
-  Attributes:
-    name: the key in `Batch.inputs`, and the name of the file that keeps what was fitted.
-    level: what each row of `columns` belongs to: a token, a word or a unit of the table of units,
-      an example of the table of examples, or an id of the vocabulary, whose row each token with
-      that id gets.
-    needs_words: whether the table of units must have word spans.
-    training_only: whether only the loss reads it, so that rankings do not have it.
-
+  `name` is the key in `Batch.inputs` and the file that keeps what was fitted; `level` what each row
+  of `columns` belongs to: a token, a word or a unit of the table of units, an example of the table
+  of examples, or an id of the vocabulary, whose row each token with that id gets. `needs_words`:
+  the table of units must have word spans; `training_only`: only the loss reads it.
   """
 
   name: ClassVar[str]

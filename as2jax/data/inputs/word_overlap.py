@@ -86,13 +86,10 @@ FORMS: tuple[Form, ...] = ("by_length", "counts", "shares")
 class WordOverlap(Input):
   """Gives the two `features` of each (question, candidate), float32; for one candidate an example.
 
-  Attributes:
-    form: what the number of shared word types and their summed IDF are divided by: `by_length`, the
-      sum of both texts' lengths in words; `counts`, by nothing; `shares`, by the number of the
-      question's word types and by their summed IDF.
-    standardise: whether each feature has mean 0 and standard deviation 1 over the judged pairs of
-      the training questions.
-
+  The number of shared word types and their summed IDF are divided as `form` says: `by_length`, by
+  the sum of both texts' lengths in words; `counts`, by nothing; `shares`, by the number of the
+  question's word types and by their summed IDF. `standardise`: each feature has mean 0 and standard
+  deviation 1 over the judged pairs of the training questions.
   """
 
   name: ClassVar[str] = "word_overlap"

@@ -54,18 +54,13 @@ def _arrays(tokens: int, units: int, words: int) -> Iterator[tuple[str, int, typ
 class UnitTable:
   """Holds tokenised units (sentences or joined sequences), one after the other.
 
-  Attributes:
-    ids, type, role: of each token: vocabulary id, token type, part (`ROLES`; special tokens carry
-      the role of the part that they close, or open where they close none).
-    offsets: tokens of unit u are `offsets[u]:offsets[u + 1]`.
-    word_start, word_length: span of each word, in tokens from its unit's first.
-    word_role, word_form: its part, and the number of its lower-cased form in `forms`.
-    word_offsets: words of unit u are `word_offsets[u]:word_offsets[u + 1]`; all 0 without words.
-    forms: the distinct lower-cased words, in order of first appearance.
-    truncated_units, lost_by_role: units that lost tokens to `max_length`; tokens lost, by role.
-    blank_units: units with a question or candidate that holds text but gives no token.
-    folder: of the cache that it is mapped from, "" in memory.
-
+  Of each token of unit u, `offsets[u]:offsets[u + 1]`: vocabulary id, token type, part (`ROLES`;
+  special tokens carry the role of the part that they close, or open where they close none). Of each
+  word, `word_offsets[u]:word_offsets[u + 1]` (all 0 without words): its span in tokens from its
+  unit's first, its part, and the number of its form in `forms`, the distinct lower-cased words.
+  `truncated_units` lost tokens to `max_length`, `lost_by_role` tokens; `blank_units` have a
+  question or candidate that holds text but gives no token. `folder` is that of the cache, "" in
+  memory.
   """
 
   ids: Int32[np.ndarray, "t"]
@@ -154,19 +149,11 @@ def build_units(
 
   What exceeds `max_length` (special tokens counted) is cut at the right: question and candidate
   longest first (transformers' `longest_first`), and only where nothing of the context is left. A
-  context part that is empty still has its separator. The units of `joint` have 1 … K candidates.
-
-  Args:
-    units: the texts of each unit, in the order of `TEMPLATES[template]`.
-    words: whether to find words and their spans.
-    roles: of the template `single`, the role of each unit; all questions where None.
-    cache: a local folder that keeps the table, from which it is memory-mapped next time; "" for
-      none.
-
-  Raises:
-    InputError: an empty question or candidate, a `max_length` without room for them, an unknown
-      template, a cache that is no local folder.
-
+  context part that is empty still has its separator. `units` have their texts in the order of
+  `TEMPLATES[template]`, those of `joint` 1 … K candidates; `words` finds words and their spans;
+  `roles` are those of units of the template `single`, questions by default; `cache` is a local
+  folder that keeps the table, from which it is memory-mapped next time. Raises InputError for an
+  empty question or candidate, a `max_length` without room for them, an unknown template.
   """
   if template not in TEMPLATES:
     raise InputError(f"template {template!r} is unknown; known are {', '.join(TEMPLATES)}")

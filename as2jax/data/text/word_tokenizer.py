@@ -63,19 +63,13 @@ def build(
 ) -> Tokenizer:
   """Return a tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`.
 
-  Args:
-    words: the vocabulary, in order.
-    lower: whether texts are lower-cased first, character by character (so that a Greek final sigma
-      becomes an inner one). A typographic apostrophe becomes a plain one always.
-    treebank: False splits exactly as `as2jax.data.text.words.WORD`; True has English endings,
-      numbers and abbreviations as the Penn Treebank, and so GloVe's vocabulary, has them: do n't,
-      John 's, 1,000.5, 10:30, u.s. (but divides at hyphens, as False does).
-    skip_unknown: whether unknown words (`[SKIP]` then, else `[UNK]`) are left out of a text.
-    markers: () or two words put before and after each text, such as `<s>`, `</s>` (InferSent).
-
-  Raises:
-    InputError: neither no nor two markers, or a marker that is not in `words`.
-
+  `lower` lower-cases character by character (so that a Greek final sigma becomes an inner one). A
+  typographic apostrophe becomes a plain one always. Without `treebank` texts split exactly as by
+  `as2jax.data.text.words.WORD`; with it English endings, numbers and abbreviations are as the Penn
+  Treebank, and so GloVe's vocabulary, has them: do n't, John 's, 1,000.5, 10:30, u.s.
+  `skip_unknown` leaves unknown words (`[SKIP]` then, else `[UNK]`) out. `markers` are () or two
+  words around each text, such as `<s>`, `</s>` (InferSent); InputError for one that is not in
+  `words`.
   """
   from tokenizers import models, processors
 
