@@ -233,14 +233,14 @@ class SelfAttention(nn.Module):
   ) -> Float[Array, "b l d"]:
     """Attend where `mask` is true; dropout of the weights acts with `train`."""
     b, l, d = x.shape
-    dense = lambda name: Dense(
-      d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
-    )
-    heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
-    query, key, value = heads("query"), heads("key"), heads("value")
+    dense = partial(Dense, d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER)
+    heads = b, l, self.num_heads, d // self.num_heads
+    query = dense(name="query")(x).reshape(heads)
+    key = dense(name="key")(x).reshape(heads)
+    value = dense(name="value")(x).reshape(heads)
     how = {"wanted": self.attention, "precision": self.precision, "train": train, "bias": bias}
     context = attention_context(query, key, value, mask, dropout=Dropout(self.dropout), **how)
-    return dense("output")(context.reshape(b, l, d))
+    return dense(name="output")(context.reshape(b, l, d))
 
 
 class FeedForward(nn.Module):
@@ -255,11 +255,10 @@ class FeedForward(nn.Module):
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], *, train: bool = False) -> Float[Array, "b l d"]:
     """Apply both layers to the last axis; dropout acts with `train`."""
-    dense = lambda width, name: Dense(
-      width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
-    )
-    hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))
-    return dense(x.shape[-1], "output")(Dropout(self.dropout)(hidden, train=train))
+    how = {"dtype": self.dtype, "precision": self.precision, "kernel_init": INITIALIZER}
+    hidden = ACTIVATIONS[self.activation](Dense(self.width, name="intermediate", **how)(x))
+    hidden = Dropout(self.dropout)(hidden, train=train)
+    return Dense(x.shape[-1], name="output", **how)(hidden)
 
 
 class TransformerLayer(nn.Module):

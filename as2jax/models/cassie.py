@@ -193,10 +193,6 @@ class Cassie(System):
 
   def _align(self, batch: Batch, *, train: bool) -> tuple[Alignment, Float[Array, "s u d"]]:
     """Return the alignment of each unit, and the vector of its `token`."""
-    if batch.words is None or not batch.words.unit.shape[-1]:
-      raise InputError(
-        "CASSIE aligns words, and this batch has none: cut it with word spans (`Batcher.words`)"
-      )
     hidden = self.token_vectors(batch, train=train)
     sentences = batch.examples.labels.shape[-1]
     whole = pool(hidden, batch.tokens, batch.units, self.token)

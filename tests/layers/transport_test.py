@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import ot
 import pytest
-from programs import primitives
 
 from as2jax.layers import transport
 from as2jax.layers.transport import marginal
@@ -186,22 +185,6 @@ def test_relevant_context_is_a_set_of_positions():
     False,
     True,
   ]  # a row that underflowed never chooses padding
-
-
-@pytest.mark.parametrize("gradient", transport.GRADIENTS)
-def test_no_callback_and_no_loop_of_unknown_length(gradient):
-  x, y, a, b = problem((2,))
-
-  def run(cost):
-    return transport_cost(cost, plan(cost, a, b), gradient).sum(), gradient_of_distance(
-      cost, a, b, gradient
-    )
-
-  cost = distances(x, y)
-  actual = primitives(jax.make_jaxpr(run)(cost).jaxpr)
-  assert "exp" in actual and "scan" in actual
-  assert "while" not in actual and not any("callback" in name for name in actual)
-  assert "callback" not in jax.jit(run).lower(cost).as_text()
 
 
 def test_nan_is_no_distance():

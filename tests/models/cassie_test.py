@@ -11,7 +11,6 @@ from tiny_cassie import FIELDS, Lookup, apply, batch, case, gradient, model, qui
 
 from as2jax.encoders.bert import BertEncoder
 from as2jax.models.crossencoder import LocalContextCrossEncoder
-from as2jax.runtime.errors import InputError
 
 # Judged and unjudged context, a missing sentence, no question, no candidate.
 CASES = (
@@ -167,16 +166,6 @@ def test_a_picture_has_what_it_needs():
     assert not plan[np.asarray(question) < 0].any()
     assert actual.units.selected[s, u, k].any()
   np.testing.assert_array_equal(actual.scores, apply(net, values, example_batch).scores)
-
-
-def test_a_batch_without_words_is_refused():
-  example_batch = packed()
-  shape = lambda net, b=example_batch: jax.eval_shape(
-    lambda: net.init(jax.random.key(0), b, train=False)
-  )
-  for words in (None, jax.tree.map(lambda x: x[:, :0], example_batch.words)):
-    with pytest.raises(InputError, match="words, and this batch has none"):
-      shape(model(), example_batch.replace(words=words))
 
 
 def test_the_papers_sizes():

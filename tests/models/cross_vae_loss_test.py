@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tiny_cross_vae import batch, loss, model, params, run
 
-from as2jax.models import cross_vae_loss
 from as2jax.models.cross_vae_loss import annealed, drawn, kl_of_dimensions, pairs_of
 
 
@@ -141,27 +140,6 @@ def test_the_mean_over_words_and_free_bits():
 
   slope = np.asarray(jax.grad(kl)(jnp.zeros_like(side.mean)))[0]
   assert (np.abs(slope).sum(0) > 0).tolist() == (each > limit).tolist()
-
-
-def test_what_is_watched():
-  """Perplexity, KL by dimension and active units, in numpy."""
-  example_batch, net = batch(), model()
-  output = run(net, params(net), example_batch, train=True)
-  terms = loss()(output, example_batch, jnp.float32(1))
-  for name in ("question", "answer"):
-    side = getattr(output, name)
-    nats = -np.asarray(side.log_likelihood).sum() / np.asarray(side.words).sum()
-    assert mean(terms[f"nats_per_word_{name}"]) == pytest.approx(nats, rel=1e-5)
-    assert mean(terms[f"perplexity_{name}"]) == pytest.approx(np.exp(nats), rel=1e-5)
-    each = np.asarray(kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
-    assert mean(terms[f"kl_{name}"]) == pytest.approx(each.sum(), rel=1e-5)
-    assert mean(terms[f"kl_largest_dimension_{name}"]) == pytest.approx(each.max(), rel=1e-5)
-    assert mean(terms[f"kl_active_dimensions_{name}"]) == (each > 0.01).sum()
-    assert (
-      mean(terms[f"active_units_{name}"])
-      == (np.asarray(side.mean)[0].var(0) > cross_vae_loss.ACTIVE).sum()
-      > 0
-    )
 
 
 def test_shards_share_their_negatives():

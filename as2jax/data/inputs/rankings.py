@@ -167,7 +167,7 @@ def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Pat
   path = folder / FILE if is_run else epath.Path(source.replace("{split}", split))
   if path.exists():
     return path
-  if seeds := sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}")):
+  if is_run and (seeds := sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))):
     raise InputError(
       f"{key} = {source!r} holds a ranking for each of {', '.join(seeds)}; "
       f"name one: {source}/eval/{{split}}/{seeds[0]}/{FILE}"

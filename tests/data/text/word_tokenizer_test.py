@@ -104,13 +104,8 @@ def test_words_cannot_be_joined():
     build_units([("ice", "caves")], build(), template="pair", max_length=9)
 
 
-@pytest.mark.parametrize(
-  ("markers", "pattern"),
-  [
-    (("<s>",), "give none, or one before and one after"),
-    (("<s>", "<end>"), "'<end>' is no word of the vocabulary"),
-  ],
-)
-def test_unfit_markers(markers, pattern):
-  with pytest.raises(InputError, match=pattern):
-    build(markers=markers)
+def test_unfit_markers():
+  with pytest.raises(InputError, match="give none, or one before and one after"):
+    build(markers=("<s>",))
+  with pytest.raises(InputError, match="'<end>' is no word of the vocabulary"):
+    build(markers=("<s>", "<end>"))
