@@ -148,15 +148,9 @@ def _aligned(rows: Sequence[Sequence]) -> str:
 
 
 def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
-  """Print the card of one data set; return 0, or 1 where its counts differ.
+  """Print the card of one data set, or of `all`; return 0, 1 (counts differ) or 2 (a file is wrong).
 
-  Args:
-    name: of a data set, or `all` (see `check_all`).
-    options: of `dataset.load`.
-    as_json: whether JSON is printed.
-
-  Raises InputError: files that are absent or wrong.
-
+  `options` are those of `dataset.load`. Raises InputError for absent or wrong files of one data set.
   """
   if name == "all":
     return check_all(options, as_json=as_json)
@@ -168,19 +162,10 @@ def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
 def check_files(
   paths: Sequence[str], columns: str = "", *, drop: bool = False, as_json: bool = False
 ) -> int:
-  """Print the card of a user's own files: one data set, each file a split.
+  """Print the card of a user's own files: one data set, each file a split, called as its file.
 
-  Args:
-    paths: of the files; each split is called as its file, without what follows the first dot.
-    columns: `question=query,…`, where the columns have none of the common names.
-    drop: whether rows without text and repeated ones are left out before they are counted.
-    as_json: whether JSON is printed.
-
-  Returns:
-    0, or 1 where rows have no text, with which no run would begin.
-
-  Raises InputError: a file that is wrong otherwise.
-
+  Returns 0, or 1 where rows have no text, with which no run would begin. For `columns` and `drop` see
+  `user_files.read`, also for its errors.
   """
   sources: dict[str, str] = {}
   for path in paths:
@@ -206,13 +191,9 @@ def check_files(
 
 
 def convert(source: str, target: str, columns: str = "", *, drop: bool = False) -> str:
-  """Write the rows of a user's file, or of a split `NAME:SPLIT`, in the form of another.
-
-  Returns:
-    What was written, in words.
+  """Write the rows of a user's file, or of a split `NAME:SPLIT`, in the form of another; say what.
 
   Raises InputError: see `user_files.read`; or a target that is no table, or the source itself.
-
   """
   tables.check_target(target, "the target", source=source)
   if datasets.is_named(source):
@@ -231,10 +212,7 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
 def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   """Print the card of every data set that is there; nothing is downloaded.
 
-  Returns:
-    2 if a file that is there is wrong, else 1 if counts differ, else 0. An absent data set is none
-    of these.
-
+  Returns 2 if a file that is there is wrong, else 1 if counts differ, else 0; absent data are none of these.
   """
   cards, absent, status = {}, {}, 0
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"

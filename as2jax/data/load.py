@@ -27,12 +27,9 @@ def load(section: Any, task: str = "rerank") -> Dataset:
 
   With `holdout` it has the split `heldout`, taken from `train`. For the task `retrieve`
   (`evaluation.task`) it is a `Retrieval`, with one pool per split; a re-ranking data set's pool is
-  all of its candidates (`retrieval.pooled`). Fingerprints and counts are those of the source: the
-  rules are stated beside them.
-
-  Raises InputError: see `dataset.load`, `user_files.read`, `holdout.hold_out` and
-  `normalise.check`; or paths, columns or drop with the name of a known data set, or the latter
-  two with ASNQ's form.
+  all of its candidates (`retrieval.pooled`). Fingerprints and counts are those of the source.
+  Raises InputError as `dataset.load`, `user_files.read`, `holdout.hold_out` and `normalise.check`; or
+  for paths, columns or drop with the name of a known data set.
   """
   normalise.check(tuple(section.rules))
   if task == "retrieve" and section.name in pools():

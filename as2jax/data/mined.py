@@ -31,10 +31,7 @@ def line(question: Question, candidate: Candidate, **provenance: Any) -> str:
 
 
 def file(folder: epath.PathLike) -> epath.Path:
-  """Return the file of the negatives in a folder.
-
-  Raises InputError: the folder holds none, or mining was not finished.
-  """
+  """Return the file of the negatives in a folder; InputError where mining was not finished."""
   folder = epath.Path(folder).expanduser()
   if not (folder / CARD).exists() or not (folder / FILE).exists():
     raise InputError(
@@ -63,16 +60,9 @@ def added(
 ) -> tuple[Question, ...]:
   """Return the training questions with the negatives of some folders behind their own candidates.
 
-  A text that is a candidate already is not added again.
-
-  Args:
-    questions: of the split train.
-    folders: that `as2jax lab mine` made.
-    held_out: questions that are no longer trained on; their negatives are left out.
-
-  Raises InputError: no such folder, a line that is no negative, or one of another data set's
-  question.
-
+  A text that is a candidate already is not added again. Negatives of `held_out`, which is no longer
+  trained on, are left out. Raises InputError: no such folder, a line that is no negative, or one of
+  another data set's question.
   """
   texts = {q.id: q.text for q in (*questions, *held_out)}
   further: dict[str, dict[str, Candidate]] = {}

@@ -79,9 +79,7 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
 
   A changed source is prepared again; a killed preparation leaves no copy; a second process waits for
   the first. Each file's checksum is compared, once a process: a damaged copy is prepared anew, and
-  the log says so.
-
-  Raises InputError: a source file is wrong (from the reader). OSError: `cache` cannot be written.
+  the log says so. Raises InputError where a source file is wrong, OSError where `cache` cannot be written.
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]

@@ -24,16 +24,11 @@ class Retrieval(Dataset):
 
 
 def retrieval(dataset: Dataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
-  """Build the questions and the pool of every split, with text rules applied.
+  """Build the questions and the pool of every split of a data set of pools, with text rules applied.
 
   The split `train` keeps questions of one text apart, as each has annotators of its own; the others
-  have one query a text, as the rules leave it.
-
-  Args:
-    dataset: whose splits are pools.
-    negatives: `none`, or those of the `paragraph`; see `with_paragraph`.
-    text_rules: see `normalise.apply`.
-
+  have one query a text, as the rules leave it. `negatives`: `none`, or those of the `paragraph` (see
+  `with_paragraph`).
   """
   make = with_paragraph if negatives == "paragraph" else aligned
 

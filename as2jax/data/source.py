@@ -183,9 +183,8 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
   """Locate the source files of `spec` under `root`, among downloads, or (if allowed) online.
 
   The first folder under `root` that holds all files of some split is the source, and has these
-  splits alone; of downloads, all files are taken or none.
-
-  Raises InputError: no folder holds a split; the message says where it looked and what to do.
+  splits alone; of downloads, all files are taken or none. Raises InputError where no folder holds a
+  split; it says where it looked and what to do.
   """
   if source := located(spec, root, downloads):
     return source

@@ -76,13 +76,9 @@ def open_table(
 ) -> Table:
   """Read the table in a file (also packed by gzip), or of a pandas frame.
 
-  Args:
-    source: a path or a frame.
-    named: {field: column} that the user has named.
-    names: the fields that are looked for; a header needs one of them.
-
-  Raises InputError: no such file, no table, pyarrow not installed; names file and lines.
-
+  `named` is {field: column} that the user has named, and `names` the fields that are looked for; a
+  header needs one of them. Raises InputError: no such file, no table, pyarrow not installed; names
+  file and lines.
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
@@ -269,11 +265,8 @@ def _frame(frame: Any) -> Table:
 def check_target(target: str, option: str = "--output", *, source: str = "") -> None:
   """Raise InputError where no table can be written to `target`; make its folder where it can.
 
-  Args:
-    target: the file to write.
-    option: what the message calls it.
-    source: the file whose rows will be written, which must be another.
-
+  `option` is what the message calls it; `source` the file whose rows will be written, which must be
+  another.
   """
   suffix = os.path.splitext(target)[1].lower()
   if suffix not in SUFFIXES:

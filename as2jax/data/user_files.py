@@ -61,12 +61,14 @@ class Group:
 
   Attributes:
     id, text: of the question; the id is "" where the table gives none.
+    number: of its first row.
     rows: (number, candidate, the other columns of its row by their own names) of each.
 
   """
 
   id: str
   text: str
+  number: int
   rows: list[tuple[int, Candidate, Mapping[str, Any]]] = dataclasses.field(default_factory=list)
 
 
@@ -162,7 +164,7 @@ def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
   """Read a file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
   groups, line = [], 1
   for question in read_wikiqa(epath.Path(source).expanduser(), labelled=labelled):
-    group = Group(question.id, question.text)
+    group = Group(question.id, question.text, line + 1)
     for candidate in question.candidates:
       line += 1
       group.rows.append((line, candidate, {"DocumentID": candidate.id.rpartition("-")[0]}))
@@ -252,10 +254,10 @@ class _Reading:
         self.problems.empty.append(number)
         continue
       self._check_ids(number, texts, kind)
-      group = groups.setdefault(key, Group(question_id, question))
+      group = groups.setdefault(key, Group(question_id, question, number))
       if group.text != question:
         what = f"question_id {quoted(question_id)} reads {quoted(question)} here and {quoted(group.text)}"
-        where = self.table.place(group.rows[0][0])
+        where = self.table.place(group.number)
         self.faults.append((number, f"{what} on {where}; give each question its own id"))
       if kind != WHOLE:
         given = [texts.get(name, "") for name in ("candidate_id", "candidate", *CONTEXT)]
@@ -306,11 +308,10 @@ class _Reading:
     seen: set[str] = set()
     for place, group in enumerate(groups, 1):
       group.id = group.id or f"q{place}"
-      number = group.rows[0][0] if group.rows else 0
       if group.id in seen:
         what = f"question_id {quoted(group.id)} was already that of an earlier line"
         self.faults.append(
-          (number, f"{what}; give each question its own, in one object or in rows alone")
+          (group.number, f"{what}; give each question its own, in one object or in rows alone")
         )
       seen.add(group.id)
       judged: dict[str, set[int]] = defaultdict(set)
@@ -338,12 +339,8 @@ class _Reading:
 def rows(own: OwnFile, besides: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
   """Yield the rows of `own` with the fields' own names, so that `read` finds the same questions.
 
-  A column of the table that has the name of one of ours is called input_NAME.
-
-  Args:
-    own: what was read.
-    besides: names of columns that will be added to the rows.
-
+  A column of the table that has the name of one of ours, or of those `besides` that will be added, is
+  called input_NAME.
   """
   candidates = [c for q in own.questions for c in q.candidates]
   context = [name for name in CONTEXT if any(getattr(c, name) for c in candidates)]

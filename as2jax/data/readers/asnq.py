@@ -52,13 +52,9 @@ class Row(NamedTuple):
 def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]:
   """Yield the rows of each question (by its text), in the order in which questions are first seen.
 
-  Where each question's rows stand together, the rows are read twice and passed on as they come;
-  otherwise they are read once for each `PASS_ROWS` of them. Memory holds a hash of each question.
-
-  Args:
-    rows: returns a new iterator over the rows at each call.
-    name: of the file, for the log.
-
+  `rows` returns a new iterator at each call. Where each question's rows stand together, they are read
+  twice and passed on as they come; otherwise they are read once for each `PASS_ROWS` of them. Memory
+  holds a hash of each question.
   """
   ranks: dict[int, int] = {}  # of the questions, by a hash of their texts
   count, current, scattered = 0, None, False
@@ -122,9 +118,7 @@ def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
   """Yield the questions of an ASNQ file, of which memory holds one at a time (see `grouped`).
 
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
-  candidates `q1-0`, `q1-1` … in the order of the file.
-
-  Raises InputError: anything but such a file; names file, line and value.
+  candidates `q1-0`, `q1-1` … in the order of the file. Raises InputError for anything but such a file.
   """
   rows = functools.partial(iterate_rows, path)
   for number, group in enumerate(grouped(rows, str(path)), 1):
@@ -132,10 +126,7 @@ def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
 
 
 def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
-  """Yield the questions of a file of labelled sentences, numbered as in `iterate_asnq`.
-
-  Raises InputError: anything but such a file; names file, line and value.
-  """
+  """Yield the questions of a file of labelled sentences, as `iterate_asnq` does."""
   rows = functools.partial(iterate_rows, path, judged=True)
   for number, group in enumerate(grouped(rows, str(path)), 1):
     yield make_question(f"q{number}", group, positive=1)

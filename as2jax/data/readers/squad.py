@@ -195,16 +195,10 @@ def asnq_rows(
   """Yield rows with ASNQ's classes, made from a SQuAD file; all rows of a question stand together.
 
   The question's own paragraph is the long answer. Its candidates are the sentences of that
-  paragraph and of its neighbours in the article. Class 4: an answer begins in the sentence; 3: it
-  is in the paragraph, and none does; 2 and 1: in another paragraph, with and without the words of
-  an answer. Context is the sentence before and after, and the article's title. A question
+  paragraph and of its neighbours in the article, `paragraphs` in all. Class 4: an answer begins in the
+  sentence; 3: it is in the paragraph, and none does; 2 and 1: in another paragraph, with and without
+  the words of an answer. Context is the sentence before and after, and the article's title. A question
   whose text occurred before is left out, because ASNQ tells questions apart by their text.
-
-  Args:
-    path: the file; errors as `read_paragraphs`.
-    split: `train` or `dev` of a training file by article, `test` for all articles.
-    paragraphs: how many paragraphs, the own one included, give candidates.
-
   """
   held: list[Paragraph] = []
   known: set[str] = set()
