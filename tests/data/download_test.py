@@ -6,7 +6,6 @@ import hashlib
 import http.server
 import io
 import random
-import socket
 import tarfile
 import threading
 import zipfile
@@ -86,13 +85,6 @@ def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
   with pytest.raises(InputError, match=words):
     files_of(tmp_path, url=serve(archive))
   assert not list((tmp_path / "downloads").iterdir())
-
-
-def test_a_silent_server_does_not_hang(tmp_path, monkeypatch):
-  monkeypatch.setattr(download, "SILENCE", 0.2)
-  with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
-    with pytest.raises(InputError, match="the download failed"):
-      files_of(tmp_path, url=f"http://127.0.0.1:{server.getsockname()[1]}/archive")
 
 
 def test_files_that_are_published_one_by_one(tmp_path, serve):

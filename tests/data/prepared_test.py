@@ -76,22 +76,6 @@ def test_two_processes_prepare_at_once(tmp_path):
   assert load("wikiqa", root=str(root)).fingerprints == expected
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "manifest cut", "manifest empty"])
-def test_a_damaged_copy_is_prepared_anew(tmp_path, damage):
-  root = write_source(tmp_path / "root")
-  first = load("wikiqa", root=str(root))
-  assert set(first.splits.values())  # read before the copy is damaged
-  (record,) = (tmp_path / "cache").rglob("*dev.array_record*")
-  (manifest,) = (tmp_path / "cache").rglob("prepared.json")
-  if damage == "cut":
-    os.truncate(record, record.stat().st_size // 2)
-  elif damage == "gone":
-    record.unlink()
-  else:
-    os.truncate(manifest, 30 if damage == "manifest cut" else 0)
-  assert load("wikiqa", root=str(root)) == first
-
-
 def test_no_damaged_byte_is_used(tmp_path, caplog):
   root = write_source(tmp_path / "root")
   cache, whole = tmp_path / "cache", tmp_path / "whole"

@@ -85,19 +85,6 @@ def test_counts_compare_what_is_published():
   assert str(PoolCounts(3, None, 3, 2, 1)) == "3/–/3/2/1"
 
 
-def test_compressed_files_are_found_as_the_files_themselves(tmp_path):
-  folder = tmp_path / "root" / "made"
-  folder.mkdir(parents=True)
-  for name in ("a.tsv", "b.tsv.gz", "c.tsv.gz"):
-    (folder / name).write_text("x")
-  here = files_of(tmp_path, download=False)
-  assert [path.name for path in here.files["train"]] == ["a.tsv", "b.tsv.gz"]
-  (folder / "b.tsv").write_text("x")  # the plain file comes first
-  assert files_of(tmp_path, download=False).files["train"][1].name == "b.tsv"
-  (folder / "c.tsv.gz").unlink()
-  assert files_of(tmp_path, download=False).missing == {"test": ("c.tsv",)}
-
-
 def test_the_content_is_compared_where_it_is_known(tmp_path):
   folder = tmp_path / "root" / "made"
   folder.mkdir(parents=True)

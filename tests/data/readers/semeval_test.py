@@ -118,13 +118,9 @@ BROKEN = {  # name: (content, place, words)
   "cut between questions": (THREADS[:-7], f":{THREADS.count(chr(10))}:", "no element found"),
   "empty": ("", ":1:", "no element found"),
   "not UTF-8": (FORUM.encode("latin-1"), ":6:", "not well-formed XML"),
-  "unknown encoding": ("<?xml version='1.0' encoding='klingon'?><root/>", ":1:", "encoding"),
   "entities that grow": (
     f'<!DOCTYPE all [<!ENTITY e0 "{"ha" * 100}">{ENTITIES}]><all>&e9;</all>', ":1:", "amplification"),
-  "another XML": ("<html>\n<body/></html>", "", "holds no Question or Thread"),
   "unknown label": (changed(FORUM, '"Good"', '"Goood"'), ": question 'Q1'", "CGOLD 'Goood'; expected Good, Pot"),
-  "no label": (changed(FORUM, ' CGOLD="Good"', ""), ": question 'Q1'", "CGOLD ''"),
-  "empty id": (changed(FORUM, 'QID="Q1"', 'QID=""'), ": question ''", "has QID '' in Question"),
   "id twice": (changed(FORUM, 'QID="Q2"', 'QID="Q1"'), ": question 'Q1'", "of an earlier question"),
   "comment id twice": (changed(FORUM, "Q1_C2", "Q1_C1"), ": question 'Q1'", "CID 'Q1_C1' twice"),
   "no text": (changed(FORUM, ">Alone<", "> <"), ": question 'Q2'", "has no text"),
