@@ -23,7 +23,7 @@ from as2jax.data.record import Candidate, Passage, Query, Question
 from as2jax.data.source import Counts, PoolCounts, Source, Spec
 from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import checksum_of, make_durable, seal, unseal
+from as2jax.runtime.files import checksum_of, seal, unseal
 
 LAYOUT = "6"  # of the prepared copy: raise it when the features or the manifest's fields change
 MANIFEST = "prepared.json"
@@ -122,7 +122,6 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
       _write(spec, source, table, scratch / table, statistics)
     files = {}
     for path in scratch.glob("*/*"):
-      make_durable(path)
       files[str(path.relative_to(scratch))] = path.stat().length, checksum_of(path)
     content: dict[str, Any] = {"files": files, "counts": {}, "fingerprints": {}, "facts": {}}
     for split, its in statistics.items():
@@ -132,11 +131,8 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
       content["facts"][split] = its.asdict()
     content["overlap"] = overlap(statistics)
     (scratch / MANIFEST).write_text(seal(content))
-    for path in (scratch / MANIFEST, *map(scratch.joinpath, spec.tables), scratch):
-      make_durable(path)
     home.rmtree(missing_ok=True)
     os.replace(scratch, home)
-    make_durable(home.parent)
   finally:
     scratch.rmtree(missing_ok=True)
   copy = _read(home, spec)

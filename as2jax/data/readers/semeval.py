@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections import namedtuple
+from collections.abc import Iterator
 
 from absl import logging
 from etils import epath
@@ -16,30 +17,10 @@ from as2jax.runtime.errors import InputError
 SKIP = "SubtaskA_Skip_Because_Same_As_RelQuestion_ID"
 
 
-@dataclasses.dataclass(frozen=True)
-class Form:
-  """The names of one of the two XML forms.
-
-  Attributes:
-    question, comment: the elements; `question` "" where the record itself is the question.
-    subject, body: inside a question.
-    texts: inside a comment, the first that is not empty counts.
-    question_id, comment_id, gold: attributes.
-    labels: the values of `gold`, 1 for a good answer.
-
-  """
-
-  question: str
-  subject: str
-  body: str
-  comment: str
-  texts: tuple[str, ...]
-  question_id: str
-  comment_id: str
-  gold: str
-  labels: Mapping[str, int]
-
-
+# The elements and attributes of one of the two XML forms: `question` is "" where the record itself is
+# the question; of the `texts` in a comment the first that is not empty counts; `labels` are the values
+# of the attribute `gold`, 1 for a good answer.
+Form = namedtuple("Form", "question subject body comment texts question_id comment_id gold labels")
 FORMS = {  # by the record's element
   "Question": Form(
     "", "QSubject", "QBody", "Comment", ("CBody", "CSubject"), "QID", "CID", "CGOLD",
