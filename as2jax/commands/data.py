@@ -55,7 +55,7 @@ def check(
 ) -> None:
   """Prints a data set's card. Counts, balance, lengths, duplicates, overlap of splits.
 
-  Status 1 where counts differ from the published ones, or rows of your own files have no text.
+  Status 1 where counts differ from the published ones.
   """
   import os
 

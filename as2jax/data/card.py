@@ -69,7 +69,6 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
     "overlap": dict(overlap),
     "verdict": verdict,
     "why": spec.why if spec and verdict == "documented" else "",
-    "note": spec.note if spec else "",
   }
 
 
@@ -102,8 +101,6 @@ def text_of(card: Mapping) -> str:
   if card["overlap"]:
     shared = [f"{pair} {number}" for pair, number in card["overlap"].items()]
     notes.append(f"questions in two splits: {', '.join(shared)}")
-  if card["note"]:
-    notes.append(f"note: {card['note']}")
   verdict = card["verdict"].replace("differs", "DIFFERS") or "none published"
   notes.append(
     f"{card['name']}: counts against the published ones: {verdict} {card['why']}".rstrip()
@@ -164,30 +161,24 @@ def check_files(
 ) -> int:
   """Print the card of a user's own files: one data set, each file a split, called as its file.
 
-  Returns 0, or 1 where rows have no text, with which no run would begin. For `columns` and `drop` see
-  `user_files.read`, also for its errors.
+  For `columns` and `drop` see `user_files.read`, also for its errors. Returns 0.
   """
-  sources: dict[str, str] = {}
+  read = {}
   for path in paths:
     name = epath.Path(path).name.partition(".")[0]
-    sources[path if name in sources else name] = path
-  read = {}
-  for split, path in sources.items():
-    read[split] = user_files.read(path, labelled=None, columns=columns, drop=drop, lenient=True)
+    own = user_files.read(path, labelled=None, columns=columns, drop=drop)
+    read[path if name in read else name] = own
   splits = {split: own.questions for split, own in read.items()}
   card = data_card(datasets.of_questions("files", splits, ", ".join(paths)))
-  told, empty = [], False
+  told = []
   for split, own in read.items():
     card["splits"][split] |= {"rows": asdict(own.problems), "labelled": own.labelled}
-    empty = empty or bool(own.problems.empty and not drop)
     if str(own.problems):
       told.append(f"{split}: {own.problems}")
     if not own.labelled:
       told.append(f"{split} has no labels: it can be ranked alone")
-  if empty:
-    told.append("the rows without text are left out here: mend them, or use --drop")
   print(json.dumps(card, ensure_ascii=False) if as_json else "\n".join([text_of(card), *told]))
-  return int(empty)
+  return 0
 
 
 def convert(source: str, target: str, columns: str = "", *, drop: bool = False) -> str:

@@ -125,10 +125,7 @@ def _known(section: Any) -> Dataset:
   if given := [f"data.{key}" for key in (*SPLITS, "columns", "drop") if section[key]]:
     raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
   where = {"root": section.root, "cache": section.cache, "download": section.download}
-  dataset = datasets.load(section.name, **where)
-  if note := datasets.SPECS[section.name].note:
-    log.info("%s: %s", section.name, note)
-  return dataset
+  return datasets.load(section.name, **where)
 
 
 def require(dataset: Dataset, splits: Iterable[str]) -> None:

@@ -71,7 +71,6 @@ class Spec:
     max_bytes: of a download, and of what is unpacked from it.
     embedded: the files are part of this package (then `folders` are its own).
     citation, licence: the source of the data, and what its distributors state, "" for nothing.
-    note: what whoever loads it is told, "" for nothing.
     documented: split -> question filter -> counts that differ from the published ones for a reason
       that `why` explains; any other counts are an error.
 
@@ -96,7 +95,6 @@ class Spec:
   embedded: bool = False
   citation: str = ""
   licence: str = ""
-  note: str = ""
   documented: Mapping[str, Mapping[str, Counts | PoolCounts]] = dataclasses.field(
     default_factory=dict
   )

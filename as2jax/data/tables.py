@@ -1,4 +1,4 @@
-"""Tables of users: CSV, TSV, JSON-lines, JSON arrays, Parquet, pandas frames; and writing them.
+"""Tables of users: CSV, TSV, JSON-lines, Parquet, pandas frames; and writing them.
 
 Every cell of CSV and TSV stays text (`NA`, `null` and `007` too). A cell in quotation marks may hold
 delimiters, line breaks and doubled quotation marks. Of tab-separated files some quote cells so, and in
@@ -24,7 +24,8 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}  # of a written file
-SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".tsv", ".csv")
+JSON = (".jsonl", ".json", ".ndjson")
+SUFFIXES = (*JSON, ".parquet", *DELIMITERS)
 PYARROW = "Parquet needs pyarrow, which is not installed: pip install 'as2jax[parquet]'"
 SHOWN = 5  # rows that a refusal names
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class Table:
     source: the path, or what a frame is called.
     columns: of the header; None of JSON, whose rows have columns of their own.
     rows: (number, {column: value}) of each row; {} where all cells are empty.
-    unit: what `number` counts: "line" (from 1) or "row" (from 0; Parquet, frames, JSON arrays).
+    unit: what `number` counts: "line" (from 1) or "row" (from 0; Parquet, frames).
 
   """
 
@@ -90,11 +91,8 @@ def open_table(
     text = decoded(file.read(), path)
   if not text.strip():
     raise InputError(f"{path} is empty; get the file again")
-  begin = text.lstrip()[0]
-  if suffix in (".jsonl", ".ndjson") or (suffix not in DELIMITERS and begin == "{"):
+  if suffix in JSON or (suffix not in DELIMITERS and text.lstrip()[0] in "{["):
     return _json_lines(path, text)
-  if suffix not in DELIMITERS and begin == "[":
-    return _array(path, text)
   return _delimited(path, text, suffix, named, names)
 
 
@@ -110,21 +108,6 @@ def _json_lines(path: epath.Path, text: str) -> Table:
       faults.append((number, f"{quoted(line)} is not a JSON object: {problem}"))
     else:
       table.rows.append((number, row))
-  table.refuse(faults)
-  return table
-
-
-def _array(path: epath.Path, text: str) -> Table:
-  try:
-    values = parsed(text)
-  except (ValueError, RecursionError) as error:
-    line = min(getattr(error, "lineno", 1), text.rstrip().count("\n") + 1)
-    problem = f"not a JSON array: {error}; the file may be cut off"
-    raise InputError(f"{path}:{line}: {problem}") from error
-  table, faults = Table(str(path), None, list(enumerate(values)), unit="row"), []
-  for number, row in table.rows:
-    if not isinstance(row, dict):
-      faults.append((number, f"{quoted(json.dumps(row))} is no row; write an object a row"))
   table.refuse(faults)
   return table
 
@@ -314,8 +297,7 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
       write_whole(path, _delimited_text(rows, DELIMITERS[suffix]))
     else:
       lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
-      array = "[\n" + ",\n".join(lines) + "\n]\n"
-      write_whole(path, array if suffix == ".json" else "".join(f"{line}\n" for line in lines))
+      write_whole(path, "".join(f"{line}\n" for line in lines))
   except OSError as error:
     raise InputError(f"{option}={target} cannot be written: {error}") from error
 

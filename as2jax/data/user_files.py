@@ -100,12 +100,7 @@ def read_labelled(
 
 
 def read(
-  source: Any,
-  *,
-  labelled: bool | None,
-  columns: Mapping[str, str] | str = "",
-  drop: bool = False,
-  lenient: bool = False,
+  source: Any, *, labelled: bool | None, columns: Mapping[str, str] | str = "", drop: bool = False
 ) -> OwnFile:
   """Read questions with candidates from a user's table.
 
@@ -124,7 +119,6 @@ def read(
     columns: {field: column}, or as text: `question=query,label=is_correct`.
     drop: whether rows without text, and those that repeat a candidate with its label, are left out;
       else the first are an error, and the second kept and logged.
-    lenient: whether rows without text are left out and told in `problems` alone.
 
   Raises InputError: anything else; names file, lines and values.
 
@@ -140,11 +134,11 @@ def read(
     reading = _Reading(table, named, labelled, problems)
     groups, labelled = reading.groups(), reading.labelled
     _note_repeated(groups, problems, drop)
-    if problems.empty and not drop and not lenient:
+    if problems.empty and not drop:
       what = f"{problems}; mend the file, or leave them out: --drop"
       reading.faults.append((problems.empty[0], what))
     reading.finish(groups)
-  if str(problems) and not lenient:
+  if str(problems):
     told = "%s: %s; rows without text and repeated ones are left out" if drop else "%s: %s"
     log.warning(told, table.source, problems)
   others = {}

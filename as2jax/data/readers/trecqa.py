@@ -121,12 +121,6 @@ def read_tanda_json(path: epath.PathLike) -> tuple[Question, ...]:
 DEV = {"all": Counts(82, 1148, 222), "both": Counts(65, 1117)}
 TEST = {"all": Counts(100, 1517, 284), "both": Counts(68, 1442)}
 
-DEV_NOTE = (
-  "TrecQA has two dev sets, of {} questions with a positive and a negative here and of {} in {}: figures "
-  "on dev, and what was selected by it, do not compare; the test sets are the same"
-)
-JSON_LINES, JACANA = "the JSON-lines form (trecqa_json)", "jacana's form (trecqa)"
-
 TRECQA = Spec(
   name="trecqa",
   reader=iterate_trecqa,
@@ -144,7 +138,6 @@ TRECQA = Spec(
   },
   citation="Wang, Smith and Mitamura: What is the Jeopardy Model? (EMNLP 2007), as released with "
   "Yao et al.: Answer Extraction as Sequence Tagging with Tree Edit Distance (NAACL 2013)",
-  note=DEV_NOTE.format(65, 69, JSON_LINES),
 )
 
 TRECQA_ALL = dataclasses.replace(
@@ -165,7 +158,6 @@ TRECQA_JSON = dataclasses.replace(
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("trecqa/json", "trecqa_json"),
   other_names={f"{split}.jsonl": (f"{split}-filtered.jsonl",) for split in ("dev", "test")},
-  note=DEV_NOTE.format(69, 65, JACANA),
   published={"dev": {"both": Counts(69, 1343, 243)}, "test": {"both": Counts(68, 1442, 248)}},
   url="",
 )

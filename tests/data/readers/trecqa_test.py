@@ -1,5 +1,4 @@
 import json
-import logging
 import os
 import re
 import time
@@ -12,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_spec import count
 
-from as2jax.config import base
-from as2jax.data import card as dataset_card
 from as2jax.data import source as files_on_disk
-from as2jax.data.load import load
 from as2jax.data.readers.trecqa import (
   TRECQA,
   TRECQA_ALL,
@@ -71,18 +67,6 @@ def test_tandas_files_are_found_under_their_own_names(tmp_path):
   (folder / "dev.jsonl").write_text("{}")
   again = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
   assert [path.name for path in again.files["dev"]] == ["dev.jsonl"]
-
-
-def test_that_the_dev_sets_differ_is_said_where_one_is_loaded(tmp_path, caplog):
-  path = tmp_path / "trecqa/json/test.jsonl"
-  path.parent.mkdir(parents=True)
-  path.write_text('{"question": "who?", "candidates": [{"label": 1, "sentence": "Ann"}]}\n')
-  section = base.get_config().data
-  section.name, section.root, section.cache = "trecqa_json", str(tmp_path), str(tmp_path / "cache")
-  with caplog.at_level(logging.INFO):
-    card = dataset_card.data_card(load(section, "rerank"))
-  assert "trecqa_json: TrecQA has two dev sets, of 69 questions" in caplog.text
-  assert f"note: {card['note']}" in dataset_card.text_of(card)
 
 
 def content(lines=BARE, end="\n") -> bytes:
