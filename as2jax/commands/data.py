@@ -125,10 +125,8 @@ def squad(
   from as2jax.data.readers import asnq
   from as2jax.data.readers import squad as reader
 
-  if split not in ("train", "dev", "test") or paragraphs < 1:
-    raise InputError(
-      "--split is train, dev or test, and --paragraphs 1 (the question's own) or more"
-    )
+  if split not in ("train", "dev", "test"):
+    raise InputError(f"--split={split}: use train, dev or test")
   tables.check_place(target, "TARGET", source=file)
-  rows = reader.asnq_rows(file, split=split, paragraphs=paragraphs)
+  rows = reader.asnq_rows(file, split=split)
   print(f"{target}: {asnq.write_asnq(target, rows)} rows")

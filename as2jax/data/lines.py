@@ -1,11 +1,12 @@
 """Text files read line by line, and the fields of their records; errors name the file and the line."""
 
 import contextlib
+import csv
 import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from etils import epath
@@ -158,6 +159,22 @@ def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
     how = "remove it, or save the file as UTF-8 where it is UTF-16"
     raise InputError(f"{path}:{line}: there is a NUL byte at position {place}; {how}")
   return text
+
+
+def csv_records(
+  lines: Iterable[str], delimiter: str, error: Callable[[str, int], InputError]
+) -> Iterator[tuple[int, list[str]]]:
+  """Yield the cells of each record of CSV (lines with their ends) with the number of its first line."""
+  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the process: never lowered
+  reader, first = csv.reader(lines, delimiter=delimiter, strict=True), 1
+  try:
+    for cells in reader:
+      yield first, cells
+      first = reader.line_num + 1
+  except csv.Error as problem:
+    how = "close each quotation mark, and double it inside a cell; quote cells that hold"
+    told = f"not a line of CSV ({problem}): {how} {delimiter!r}; the file may be cut off"
+    raise error(told, first) from problem
 
 
 def quoted(text: str, limit: int = 60) -> str:

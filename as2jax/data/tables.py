@@ -5,7 +5,6 @@ delimiters, line breaks and doubled quotation marks. Of tab-separated files some
 others a quotation mark is a character: `is_quoted` tells them apart.
 """
 
-import csv
 import dataclasses
 import importlib.util
 import io
@@ -19,7 +18,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import columns as column_names
-from as2jax.data.lines import LONGEST, decoded, parsed, quoted, unpacked
+from as2jax.data.lines import csv_records, decoded, parsed, quoted, unpacked
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -155,19 +154,7 @@ def _records(
         raise table.error("there is a carriage return inside the line; remove it", number)
       yield number, cells
     return
-  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the process: never lowered
-  reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
-  first = 1
-  try:
-    for cells in reader:
-      yield first, cells
-      first = reader.line_num + 1
-  except csv.Error as error:
-    raise table.error(
-      f"not a line of CSV ({error}): close each quotation mark, and double it inside a cell; quote "
-      f"cells that hold {delimiter!r}; the file may be cut off",
-      first,
-    ) from error
+  yield from csv_records(io.StringIO(text, newline="\n"), delimiter, table.error)
 
 
 def _delimiter(text: str, named: Mapping[str, str], names: column_names.Fields) -> str:

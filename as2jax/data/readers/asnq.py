@@ -13,7 +13,6 @@ question, sentence (or candidate, or answer) and label (1: answers, 0: does not)
 any previous, next (or successive) and title; `UNUSED` are allowed and not used.
 """
 
-import csv
 import dataclasses
 import functools
 from collections import defaultdict
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import LONGEST, Lines, json_objects, quoted, text_problem
+from as2jax.data.lines import Lines, csv_records, json_objects, quoted, text_problem
 from as2jax.data.record import Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
@@ -139,7 +138,10 @@ def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]
   labels = ("0", "1") if judged else CLASSES
   names: Sequence[str] = ()
   count = 0
-  for cells in _commas(lines) if is_csv else _tabs(lines, judged):
+  records = _tabs(lines, judged)
+  if is_csv:
+    records = csv_records((line for _, line in lines), ",", lines.error)
+  for _, cells in records:
     if isinstance(cells, dict):
       names, values = _fields(list(cells), lines), list(cells.values())
     elif not names and (judged or "label" in cells):
@@ -157,24 +159,12 @@ def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _tabs(lines: Lines, judged: bool) -> Iterator[list[str] | dict]:
-  """Yield the cells between the tabs of each line, or its JSON object where the first line is one."""
+def _tabs(lines: Lines, judged: bool) -> Iterator[tuple[int, list[str] | dict]]:
+  """Yield (number, cells) of the cells between the tabs of each line, or its JSON object where the first line is one."""
   objects = False
   for number, line in lines.filled("sentence"):
     objects = objects or (judged and number == 1 and line.lstrip().startswith("{"))
-    yield next(json_objects([(number, line)], lines)) if objects else line.split("\t")
-
-
-def _commas(lines: Lines) -> Iterator[list[str]]:
-  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
-  first = 1
-  try:
-    for cells in csv.reader((line for _, line in lines), strict=True):
-      yield cells
-      first = lines.number + 1
-  except csv.Error as error:
-    problem = f"not a line of CSV ({error}); close quotation marks, and double those inside a cell"
-    raise lines.error(problem, first) from error
+    yield number, next(json_objects([(number, line)], lines)) if objects else line.split("\t")
 
 
 def _fields(cells: Sequence[str], lines: Lines) -> list[str]:

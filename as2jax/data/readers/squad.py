@@ -189,13 +189,11 @@ def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
       yield from records(dataclasses.replace(paragraph, id=name), table)
 
 
-def asnq_rows(
-  path: epath.PathLike, *, split: str = "test", paragraphs: int = PARAGRAPHS
-) -> Iterator[Row]:
+def asnq_rows(path: epath.PathLike, *, split: str = "test") -> Iterator[Row]:
   """Yield rows with ASNQ's classes, made from a SQuAD file; all rows of a question stand together.
 
   The question's own paragraph is the long answer. Its candidates are the sentences of that
-  paragraph and of its neighbours in the article, `paragraphs` in all. Class 4: an answer begins in the
+  paragraph and of its neighbours in the article, `PARAGRAPHS` in all. Class 4: an answer begins in the
   sentence; 3: it is in the paragraph, and none does; 2 and 1: in another paragraph, with and without
   the words of an answer. Context is the sentence before and after, and the article's title. A question
   whose text occurred before is left out, because ASNQ tells questions apart by their text.
@@ -204,23 +202,23 @@ def asnq_rows(
   known: set[str] = set()
   for paragraph in of_split(read_paragraphs(path), split):
     if held and held[0].title != paragraph.title:
-      yield from _article_rows(held, paragraphs, known)
+      yield from _article_rows(held, known)
       held = []
     held.append(paragraph)
-  yield from _article_rows(held, paragraphs, known)
+  yield from _article_rows(held, known)
 
 
-def _article_rows(article: Sequence[Paragraph], paragraphs: int, known: set[str]) -> Iterator[Row]:
+def _article_rows(article: Sequence[Paragraph], known: set[str]) -> Iterator[Row]:
   sentences = [paragraph.passages() for paragraph in article]
   for i, own in enumerate(article):
-    first = max(min(i - (paragraphs - 1) // 2, len(article) - paragraphs), 0)
+    first = max(min(i - (PARAGRAPHS - 1) // 2, len(article) - PARAGRAPHS), 0)
     for asked in own.questions:
       text = " ".join(asked.text.split())
       if text in known:
         continue
       known.add(text)
       right = own.right(asked)
-      for j in range(first, min(first + paragraphs, len(article))):
+      for j in range(first, min(first + PARAGRAPHS, len(article))):
         for passage in sentences[j]:
           if j == i:
             label = 3 + (passage.text in right)

@@ -10,7 +10,7 @@ from as2jax.data.readers.squad import asnq_rows, read_rerank
 
 
 def test_rows_in_asnqs_classes(tmp_path):
-  rows = list(asnq_rows(written(tmp_path, squad()), paragraphs=2))
+  rows = list(asnq_rows(written(tmp_path, squad())))
   floats = [(row.text, row.label) for row in rows if row.question == "What floats?"]
   assert floats == [
     ("Ice is “frozen” water.", 3),
@@ -31,14 +31,14 @@ def test_rows_in_asnqs_classes(tmp_path):
 def test_the_command(tmp_path, capsys):
   path, target = written(tmp_path, squad()), tmp_path / "new" / "made.tsv"
   command = ["data", "squad", str(path)]
-  assert app.run([*command, str(target), "--paragraphs=2"]) == 0
+  assert app.run([*command, str(target)]) == 0
   assert capsys.readouterr().out == f"{target}: 13 rows\n"
   assert target.read_text().splitlines()[2].startswith("What floats?\tIt floats.\t4\t")
   before = path.read_bytes()
   for arguments, told in (
     ([str(path)], "is the file that is read: name another"),
     ([str(path / "made.tsv")], "name a file in a folder"),
-    ([str(tmp_path / "none.tsv"), "--paragraphs=0"], "--paragraphs 1 (the question's own) or more"),
+    ([str(tmp_path / "none.tsv"), "--split=all"], "--split=all: use train, dev or test"),
   ):
     assert app.run([*command, *arguments]) == 2 and told in capsys.readouterr().err
   assert app.run(["data", "squad", str(target), str(tmp_path / "other.tsv")]) == 2
