@@ -160,7 +160,7 @@ def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]
 
 
 def _tabs(lines: Lines, judged: bool) -> Iterator[tuple[int, list[str] | dict]]:
-  """Yield (number, cells) of the cells between the tabs of each line, or its JSON object where the first line is one."""
+  """Yield (number, cells) of each line, or (number, JSON object) where the first line is one."""
   objects = False
   for number, line in lines.filled("sentence"):
     objects = objects or (judged and number == 1 and line.lstrip().startswith("{"))
