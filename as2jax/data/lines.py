@@ -18,14 +18,6 @@ LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
-PACKED = {  # how a file begins -> what it is
-  b"PK\x03\x04": "a zip archive or a spreadsheet",
-  b"\xd0\xcf\x11\xe0": "a spreadsheet",
-  b"BZh": "a bzip2 file",
-  b"\xfd7zXZ\x00": "an xz file",
-  b"7z\xbc\xaf": "a 7z archive",
-}
-TAR = slice(257, 262)  # where a tar archive is marked
 # What would break a line of a run file, or has no UTF-8.
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
 ID = "an id is not empty and has no white space, NUL or byte-order mark"
@@ -54,24 +46,14 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
 def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
   """Open `path` as `opened` does, and unpack gzip on the way, whatever the file is called.
 
-  Raises InputError: as `opened`; an archive of files, a spreadsheet, a damaged gzip file (in the
-  block, too).
+  Raises InputError: as `opened`; a damaged gzip file (in the block, too).
   """
-  path = epath.Path(path)
   with opened(path) as file:
     stream: BinaryIO = file
     if file.read(len(GZIP)) == GZIP:
       stream = gzip.GzipFile(fileobj=file)
     file.seek(0)
     try:
-      start = stream.read(512)
-      kind = "a tar archive" if start[TAR] == b"ustar" else ""
-      for mark, name in PACKED.items():
-        kind = name if start.startswith(mark) else kind
-      if kind:
-        how = "unpack it, or save it as CSV (UTF-8), and give that file"
-        raise InputError(f"{path}:1: this is {kind}; {how}")
-      stream.seek(0)
       yield stream
     except UNPACKING as error:
       problem = f"the gzip file is cut off or damaged ({error}); get it again"
@@ -152,7 +134,7 @@ def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
     line, place = number + before.count(b"\n"), error.start - before.rfind(b"\n")
     raise InputError(
       f"{path}:{line}: byte 0x{data[error.start]:02x} at position {place} of the line is not UTF-8; "
-      "convert the file to UTF-8 (in Excel: save as CSV UTF-8)"
+      "convert the file to UTF-8 (in Excel: save as CSV UTF-8), or unpack an archive"
     ) from error
   if (at := text.find("\0")) >= 0:
     line, place = number + text.count("\n", 0, at), at - text.rfind("\n", 0, at)

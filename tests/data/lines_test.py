@@ -1,7 +1,6 @@
 import gzip
 import io
 import os
-import tarfile
 import zipfile
 
 import pytest
@@ -58,26 +57,9 @@ def test_what_is_no_file_is_not_opened(tmp_path, kind):
     list(Lines(path))
 
 
-def zipped() -> bytes:
+def test_an_archive_is_refused_as_no_text(tmp_path):
   buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w") as archive:
-    archive.writestr("a.txt", TEXT)
-  return buffer.getvalue()
-
-
-def tarred(mode: str) -> bytes:
-  buffer = io.BytesIO()
-  with tarfile.open(fileobj=buffer, mode=mode) as archive:
-    info = tarfile.TarInfo("a.txt")
-    info.size = len(TEXT.encode())
-    archive.addfile(info, io.BytesIO(TEXT.encode()))
-  return buffer.getvalue()
-
-
-@pytest.mark.parametrize(
-  "data, kind",
-  [(zipped(), "zip"), (tarred("w"), "tar"), (tarred("w:gz"), "tar"), (tarred("w:bz2"), "bzip2")],
-)
-def test_an_archive_is_refused_by_name(tmp_path, data, kind):
-  with pytest.raises(InputError, match=rf"file.txt:1: this is a {kind}.*; unpack it"):
-    list(Lines(written(tmp_path, data)))
+  with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("a.txt", TEXT * 99)
+  with pytest.raises(InputError, match="file.txt:1: .*(not UTF-8|NUL byte)"):
+    list(Lines(written(tmp_path, buffer.getvalue())))
