@@ -192,6 +192,8 @@ class Index:
     self._rows = Rows(())
     self._words: tuple[Rows, Callable[[str], np.ndarray]] | None = None
     self._adding = threading.Lock()
+    if not ranker.has_vectors and not hasattr(ranker, "over_pool"):
+      raise TypeError(f"{ranker.name} has no vectors of texts; a bi-encoder has")
     if ranker.has_vectors and ranker.similarity not in exact_search.SIMILARITIES:
       raise InputError(
         f"model.score = {ranker.similarity!r}: documents can be searched by "

@@ -14,38 +14,20 @@ from as2jax.models.system import PublishedForm, System
 
 # What of a config made the model; the rest says where and how fast it was made.
 SETTINGS = (
-  "data.labelled_negatives",
-  "data.train_filter",
-  "data.holdout",
-  "data.train_fraction",
   "data.max_length",
+  "data.train_filter",
+  "data.train_fraction",
   "encoder.dtype",
-  "encoder.hidden_dropout",
-  "encoder.attention_dropout",
   "model.",
   "loss.",
   "optimizer.",
-  "batch.sampler",
   "batch.examples",
-  "batch.accumulate",
   "epochs",
   "patience",
   "select",
   "warm_start.",
 )
-KINDS = {
-  "biencoder": "A bi-encoder: a published encoder, evaluated as it is",
-  "sentence_bert": "A bi-encoder: a published Sentence-BERT",
-  "triplet": "The bi-encoder of ASBERT's triplet network (Shonibare 2021)",
-  "siamese": "The bi-encoder of ASBERT's siamese network (Shonibare 2021)",
-  "reranker": "A published cross-encoder with its own head",
-  "crossencoder": "A cross-encoder: question and sentence in one sequence, two classes",
-}
-SCOPES = {
-  "all": "all parameters",
-  "matching": "the parameters that this model has, too,",
-  "encoder": "the encoder",
-}
+SCOPES = {"all": "all parameters", "matching": "all parameters of both", "encoder": "the encoder"}
 CARD = """\
 ---
 library_name: sentence-transformers
@@ -58,7 +40,8 @@ tags:
 
 # {{ config.model.name }} on {{ data.name }}
 
-{{ kind }}, for answer sentence selection: it ranks sentences by how well they answer a question. \
+A {{ "bi-encoder" if bi_encoder else "cross-encoder" }} (the model `{{ config.model.name }}`) for answer \
+sentence selection: it ranks sentences by how well they answer a question. \
 Made with as2jax {{ versions.as2jax }}, seed {{ outcome.seed }} of {{ seeds | join(", ", attribute="seed") }}, by \
 {{ outcome.steps }} training steps, of which the best was {{ outcome.best_step }}.
 
@@ -139,8 +122,7 @@ def render(
   pretrained = content["weights"]["pretrained"]
   settings = []
   for key, value in sorted(flatten(json.loads(config.to_json())).items()):
-    made = any(key == name or (name[-1] == "." and key.startswith(name)) for name in SETTINGS)
-    if value is not None and made:
+    if value is not None and key.startswith(SETTINGS):
       settings.append((key, json.dumps(value)))
   facts = {**content, "taken": {}}
   if facts.setdefault("warm_start", None):
@@ -152,7 +134,6 @@ def render(
   return environment.from_string(CARD).render(
     **facts,
     config=config,
-    kind=KINDS.get(config.model.name, f"The model `{config.model.name}`"),
     # A name on the hub: what lies in a folder of somebody's disk means nothing to a reader.
     on_hub=not epath.Path(pretrained).is_dir() and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", pretrained),
     statements=pretraining.statements(content),

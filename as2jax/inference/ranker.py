@@ -192,8 +192,6 @@ class Ranker:
       progress: called with the numbers of documents done and to do, after each part.
 
     """
-    if not self.has_vectors:
-      raise TypeError(f"{self.name} has no vectors of texts; a bi-encoder has")
     return Index.make(self, texts, ids, path, progress)
 
   def require_ranking(self) -> None:
@@ -252,10 +250,6 @@ class ParameterFreeRanker(Ranker):
   def __init__(self, fitted: FittedRanker, config: Any, *, seed: int):
     super().__init__(fitted, {}, seed=seed, config=config)
     self.has_vectors, self._scorer = False, fitted.scorer
-
-  def index(self, texts: Sequence[str], *, ids=None, path=None, progress=None) -> Index:
-    """Makes an index of documents, to be searched by words."""
-    return Index.make(self, texts, ids, path, progress)
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """Returns the function from a question to the float32 scores `[n]` of texts."""

@@ -1,8 +1,6 @@
 """Evaluate a finished run again, or on other data, and rank the candidates of a table by it."""
 
 import dataclasses
-import hashlib
-import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +20,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.training import record
 
 log = logging.getLogger(__name__)
-DIGITS = 8  # of a digest in a folder's name
 SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an outcome
 
 
@@ -58,8 +55,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   """Evaluate the best checkpoint of each seed of a finished run on any re-ranking data set.
 
   What is written lies in `evaluations/<data>-<split>`: a folder with `results.json` (which is returned)
-  and `eval/`, which `compare` reads. Other questions of the same name lie beside it, with a digest. The
-  run's ledger has a row more.
+  and `eval/`, which `compare` reads. The run's ledger has a row more.
 
   Args:
     run: of any task, whose text rules are applied.
@@ -77,7 +73,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   require_labels(questions, f"{data.source}: ")
   data = dataclasses.replace(data, splits=Unions(ruled))
   run.start_from(ranking, questions)
-  folder = _folder(run, data)
+  folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
   outcomes = []
   for outcome in trained["seeds"]:
     outcomes.append(results.Outcome(**{name: outcome[name] for name in SELECTED}))
@@ -118,17 +114,6 @@ def require_labels(questions: Sequence[Question], where: str = "") -> None:
         f"{where}a candidate of question {question.id!r} has no label, without which nothing can be "
         "evaluated: add a column label with 0 or 1"
       )
-
-
-def _folder(run: Run, data: Dataset) -> epath.Path:
-  """Return the folder of an evaluation on other data; with a digest where the name is taken."""
-  folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
-  now = {split: data.fingerprints.get(split) for split in data.splits}
-  there = (results.read(folder) or {}).get("data", {}).get("splits", {})
-  if all(there[split]["fingerprint"] == now[split] for split in now if split in there):
-    return folder
-  digest = hashlib.sha256(json.dumps(now, sort_keys=True).encode()).hexdigest()
-  return folder.with_name(f"{folder.name}-{digest[:DIGITS]}")
 
 
 def note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:

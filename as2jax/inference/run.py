@@ -44,7 +44,6 @@ USED = (
   "data.prompts",
   "data.ranking_size",
   "seeds",
-  "seeds_parallel",
 )
 REPORT = "as2jax.report.make:make"
 DTYPES = ("float32", "bfloat16")

@@ -17,8 +17,8 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
-import numpy as np
 import tiny
 
 from as2jax.runtime import startup
@@ -129,39 +129,26 @@ class Runs:
     path = self.base / name / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
+  def content(self, name: str) -> dict[str, Any]:
+    """What a finished run is, by its parts, without times."""
+    from as2jax.training.checkpoints import read_best
+
+    folder = self.base / name
+    found = json.loads((folder / "results.json").read_text()) | {"execution": None}
+    for file in FILES:
+      found[file] = (folder / file).read_bytes()
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    found["log"] = [{**row, "seconds_per_step": None} for row in rows]
+    kept = folder / "checkpoints"
+    step = max(int(path.name) for path in (kept / "best").iterdir() if path.name.isdigit())
+    for path, value in read_best(kept, step)["trainable"].items():
+      found[f"parameter {path}"] = value.tobytes()
+    return found
+
   def differences(self, one: str, other: str) -> list[str]:
     """What two finished runs do not share to the bit."""
-    lines = []
-    a, b = (json.loads((self.base / name / "results.json").read_text()) for name in (one, other))
-    lines += [
-      f"results.json: {key}" for key in sorted({*a, *b} - {"execution"}) if a.get(key) != b.get(key)
-    ]
-    for name in FILES:
-      if (self.base / one / name).read_bytes() != (self.base / other / name).read_bytes():
-        lines.append(name)
-    if self._log(one) != self._log(other):
-      lines.append("metrics.jsonl")
-    a, b = (parameters(self.base / name) for name in (one, other))
-    lines += [
-      f"parameter {key}"
-      for key in sorted({*a, *b})
-      if key not in a or key not in b or a[key].tobytes() != b[key].tobytes()
-    ]
-    return lines
-
-  def _log(self, name: str) -> list[dict]:
-    """The rows of a run's log, without times."""
-    lines = (self.base / name / "metrics.jsonl").read_text().splitlines()
-    return [{**json.loads(line), "seconds_per_step": None} for line in lines]
-
-
-def parameters(folder: pathlib.Path) -> dict[str, np.ndarray]:
-  """The parameters of the best checkpoint, on the host, by path."""
-  from as2jax.training.checkpoints import read_best
-
-  kept = folder / "checkpoints"
-  step = max(int(path.name) for path in (kept / "best").iterdir() if path.name.isdigit())
-  return read_best(kept, step)["trainable"]
+    a, b = self.content(one), self.content(other)
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
 def wait(child: int, longest: float = LONGEST) -> int | str:

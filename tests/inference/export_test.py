@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tiny
 import tiny_encoders
-from ml_collections import ConfigDict
 from probe_system import Probe
 
 import as2jax
@@ -241,25 +240,11 @@ def test_what_the_original_cannot_express_is_refused(model, message):
     export.published_form(model(tiny.encoder_module()))
 
 
-@pytest.mark.parametrize(
-  "name, finished, message",
-  [
-    ("", False, r"holds no run \(no config.json\): train first"),
-    ("triplet", False, r"is not finished \(no results.json\).*continue it with as2jax train"),
-    ("bm25", True, "bm25, which has no parameters"),
-  ],
-)
-def test_runs_that_cannot_be_exported(name, finished, message, tmp_path):
-  path = tmp_path / "run"
-  if name:
-    config = tiny.config().unlock()
-    config.model = ConfigDict({**config.model, "name": name})
-    path.mkdir()
-    (path / "config.json").write_text(config.to_json())
-    if finished:
-      (path / "results.json").write_text("{}")
-  with pytest.raises(InputError, match=message):
-    export.export(path, tmp_path / "out")
+def test_runs_that_cannot_be_exported(finished_run, tmp_path):
+  with pytest.raises(InputError, match=r"holds no run \(no config.json\): train first"):
+    export.export(tmp_path, tmp_path / "out")
+  with pytest.raises(InputError, match="bm25, which has no parameters"):
+    export.export(finished_run("bm25"), tmp_path / "out")
   assert not (tmp_path / "out").exists()
 
 

@@ -243,23 +243,3 @@ def test_words_are_kept_and_searched_too(finished_run, tmp_path):
   index.add(["a cat sat"])
   assert index.search("cat sat", 1)[0].index in (0, 9)
   assert "vectors.npy" not in os.listdir(tmp_path / "index" / "part-000000")
-
-
-def test_a_search_by_words_keeps_to_its_documents_while_others_are_added(finished_run, monkeypatch):
-  ranker = as2jax.load(finished_run("bm25"))
-  index, over_pool = ranker.index(TEXTS), ranker.over_pool
-
-  def over(texts):
-    scores = over_pool(texts)
-
-    def scored(query):
-      if len(index) == len(TEXTS):  # as another thread would, between two queries
-        index.add(["nobody ran"])
-        index.search("nobody ran", 1)
-      return scores(query)
-
-    return scored
-
-  monkeypatch.setattr(ranker, "over_pool", over)
-  hits = index.search_many(["cat sat", "nobody ran"], 20)
-  assert [len(its) for its in hits] == [9, 9] and len(index) == 10

@@ -11,8 +11,7 @@ import tiny_encoders
 
 import as2jax
 from as2jax.commands import app
-from as2jax.config import jobs
-from as2jax.inference import export, reevaluate
+from as2jax.inference import export
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -190,10 +189,6 @@ def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path
   for seed in ("best", 0):
     with pytest.raises(InputError, match=unfinished):
       as2jax.load(left, seed=seed)
-  config = jobs.of_run(str(left / "config.json")).unlock()
-  config.mode = "evaluate"
-  with pytest.raises(InputError, match=unfinished):
-    reevaluate.reevaluate(config, left)
   (tmp_path / "q.csv").write_text("question,candidate\nwho sat,the cat sat\n")
   assert app.run(["rank", str(left), str(tmp_path / "q.csv")]) == 2
   captured = capsys.readouterr()

@@ -15,12 +15,10 @@ from as2jax.data import trec_files
 from as2jax.data.inputs.rankings import FirstStageRanking, OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
-from as2jax.evaluation.predict import FittedRanker
 from as2jax.inference import modes
 from as2jax.inference.evaluate import evaluate
-from as2jax.inference.ranker import ParameterFreeRanker, Ranker
+from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
-from as2jax.models import lexical
 from as2jax.runtime.errors import InputError
 from configs import wikiqa_baseline
 
@@ -139,17 +137,6 @@ def test_texts_are_ranked_and_scored_alike(runs, system):
       ranker.scores([("who", "a"), wrong])
   with pytest.raises(InputError, match="top_k = 0"):
     ranker.rank("who", TEXTS, top_k=0)
-
-
-def test_questions_are_any_iterable_of_candidates():
-  fitted = FittedRanker(lexical.WordOverlap(), ())
-  ranker = ParameterFreeRanker(fitted, wikiqa_baseline.get_config("word_overlap,sample"), seed=0)
-  asked = [Question(name, "the cat", (Candidate("0", text),)) for name, text in zip("abcd", TEXTS)]
-  hits = ranker.rank_many(iter(asked))
-  assert [its[0].score for its in hits] == [2, 0, 0, 0] and hits == ranker.rank_many(asked)
-  assert len(ranker.all_scores(iter(asked))["word_overlap"]) == 4
-  with pytest.raises(InputError, match="question 'a': a candidate is 'x': give a Candidate"):
-    ranker.rank_many([Question("a", "who", ("x",))])
 
 
 def test_vectors_and_their_index(runs):
