@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, check, jobs, recipes
 from as2jax.config import overrides as config_overrides
-from as2jax.data import columns as column_names
 from as2jax.data import tables, user_files
 from as2jax.data.text import normalise
 from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder
@@ -160,7 +159,9 @@ def train(
   if len(frames) < len(paths):
     if frames:
       raise InputError(f"data = {list(paths)}: give files alone, or frames alone")
-    values |= {"data.columns": _mapping(columns), "data.drop": drop}
+    if not isinstance(columns, str):
+      columns = ",".join(f"{field}={column}" for field, column in columns.items())
+    values |= {"data.columns": columns, "data.drop": drop}
   values |= {"seeds": tuple(seeds), **overrides, "mode": "train"}
   config = config_overrides.apply(config, values, "overrides:")
   check.check(config)
@@ -171,16 +172,6 @@ def train(
       raise InputError(f"{output} began with other data ({path}): give another output")
   modes.run(config, os.fspath(output))
   return Run(output)
-
-
-def _mapping(columns: Mapping[str, str] | str) -> str:
-  """Returns a mapping of columns as the config holds it; InputError where it cannot."""
-  if isinstance(columns, str):
-    return columns
-  text = ",".join(f"{field}={column}" for field, column in columns.items())
-  if column_names.parse(text) != dict(columns):
-    raise InputError(f"columns = {dict(columns)!r}: a column's name has a comma; rename it")
-  return text
 
 
 def is_run(folder: epath.PathLike) -> bool:
