@@ -128,21 +128,18 @@ def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
   assert actual.score == pytest.approx(as2jax.load(prompted).scores([(QUESTION, CANDIDATE)])[0])
 
 
-def test_the_files(folder, finished_run, tmp_path, capsys):
+def test_the_files(folder, tmp_path, capsys):
   from matplotlib.image import imread
 
   output = tmp_path / "deep" / "x.png"
   texts = [f"--text-question={QUESTION}", f"--text-candidate={CANDIDATE}", f"--output={output}"]
   assert app.run(["explain", str(folder / "triplet"), *texts]) == 0
   assert json.loads(capsys.readouterr().out)["score_name"] == "euclidean"
-  assert app.run(["explain", str(finished_run("cassie")), *texts, f"--previous={PREVIOUS}"]) == 0
-  modes_of = [json.loads(line)["mode"] for line in capsys.readouterr().out.splitlines()]
-  assert modes_of == ["candidate", "previous"]
   picture = imread(output)
   assert picture.shape[0] > 400 and picture.shape[1] > 500
   assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 50  # cells of many colours
   files = {file.name for file in output.parent.iterdir()}
-  assert files == {"x.png", "x.tsv", "x.candidate.tsv", "x.previous.tsv"}
+  assert files == {"x.png", "x.tsv"}
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
   (actual,) = heatmap.make(folder / "triplet", output, **texts)
   head, *lines = (output.parent / "x.tsv").read_text().splitlines()
@@ -168,7 +165,8 @@ def test_a_question_of_the_data(folder, tmp_path):
   np.testing.assert_allclose(np.diag(twice.values), 1)
 
 
-def test_plans_are_of_the_words(finished_run):
+@pytest.mark.slow
+def test_plans_are_of_the_words(finished_run, tmp_path, capsys):
   run = Run(finished_run("cassie"))
   asked = explain.from_texts(run.config, ALIGNED, [SENTENCE], previous=PREVIOUS)
   plans, edges = explain.Words(run, asked).alignment(run.ranker())
@@ -181,6 +179,12 @@ def test_plans_are_of_the_words(finished_run):
     assert plan.values.sum() == pytest.approx(1, abs=1e-4) and plan.score > 0
   np.testing.assert_allclose(edges.sum(1), [1, 1, 0], atol=1e-6)
   assert (edges[:2, :2] > 0).all() and not edges[:, 2].any()
+  texts = [f"--text-question={ALIGNED}", f"--text-candidate={SENTENCE}", f"--previous={PREVIOUS}"]
+  assert app.run(["explain", str(run.folder), *texts, f"--output={tmp_path / 'x.png'}"]) == 0
+  modes_of = [json.loads(line)["mode"] for line in capsys.readouterr().out.splitlines()]
+  assert modes_of == ["candidate", "previous"]
+  files = {file.name for file in tmp_path.iterdir()}
+  assert files == {"x.png", "x.candidate.tsv", "x.previous.tsv"}
 
 
 @pytest.mark.slow
@@ -246,7 +250,7 @@ REFUSED = [  # system, arguments, words of the message
   ("triplet", [*TEXTS, "--previous=a"], "reads no context"),
   ("triplet", [*TEXTS, "--text-candidate=c"], "given 2 times; the run reads 1"),
   ("triplet", [*TEXTS, "--output=/dev/null/x.png"], "cannot be written"),
-  ("cassie", ["--text-question= ", "--text-candidate=a"], "is empty: give a text"),
+  ("triplet", ["--text-question= ", "--text-candidate=a"], "is empty: give a text"),
 ]
 
 
