@@ -3,8 +3,8 @@
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a cross-encoder
 (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from one published encoder, for as many epochs as
 `recommended:fast`, and keeps the epoch with the best MAP on dev. Into its folder go, a seed, TREC run files for `as2jax
-compare` and `as2jax lab paper rerankers --fill`, scores of questions, and a line in `seeds.jsonl`; seeds that are there are
-not trained again. Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
+compare` and `as2jax lab paper rerankers --fill`, scores of questions, and a line in `seeds.jsonl`. Besides
+sentence-transformers and torch it needs `datasets` and `accelerate`.
 
   python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
   as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run
@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from as2jax.config import base, words
-from as2jax.config.overrides import differences
 from as2jax.data import trec_files
 from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
@@ -92,11 +91,10 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: i
 
   model = st.SentenceTransformer(str(resolve(flags.encoder)), device=flags.device)
   model.max_seq_length = 128
-  rows = answer_rows(questions, flags.negatives, seed)
   trainer = st.SentenceTransformerTrainer(
     model=model,
     args=st.SentenceTransformerTrainingArguments(**arguments(flags, seed)),
-    train_dataset=datasets.Dataset.from_dict(rows),
+    train_dataset=datasets.Dataset.from_dict(answer_rows(questions, flags.negatives, seed)),
     loss=MultipleNegativesRankingLoss(model, scale=20.0),
   )
 
@@ -113,23 +111,21 @@ def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed
   """Return the same of a cross-encoder."""
   import datasets
   import sentence_transformers as st
-  from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+  from sentence_transformers import cross_encoder as cross
   from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
-  model = st.CrossEncoder(
-    str(resolve(flags.encoder)), num_labels=1, max_length=128, device=flags.device
-  )
-  trainer = CrossEncoderTrainer(
+  folder, options = str(resolve(flags.encoder)), {"num_labels": 1, "max_length": 128}
+  model = st.CrossEncoder(folder, device=flags.device, **options)
+  trainer = cross.CrossEncoderTrainer(
     model=model,
-    args=CrossEncoderTrainingArguments(**arguments(flags, seed)),
+    args=cross.CrossEncoderTrainingArguments(**arguments(flags, seed)),
     train_dataset=datasets.Dataset.from_dict(pair_rows(questions)),
     loss=BinaryCrossEntropyLoss(model),
   )
 
   def score(asked: Sequence[Question]) -> Scores:
     pairs = [(q.text, c.text) for q in asked for c in q.candidates]
-    values = np.asarray(model.predict(pairs, show_progress_bar=False), np.float32).reshape(-1)
-    return split(values, asked)
+    return split(model.predict(pairs, show_progress_bar=False).reshape(-1), asked)
 
   return trainer, score
 
@@ -204,26 +200,6 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
     trec_files.write_run(run, ids, candidates, its, "sentence-transformers")
 
 
-def finished(file: pathlib.Path, settings: dict) -> int:
-  """Return how many seeds the lines of `file` record.
-
-  Raises:
-    InputError: they were trained with other settings, or the seeds are not 0, 1, … in order.
-
-  """
-  lines = file.read_text().splitlines() if file.exists() else []
-  for seed, line in enumerate(lines):
-    try:
-      row = json.loads(line)
-    except ValueError as error:
-      raise InputError(f"{file}, line {seed + 1}: damaged ({error}); delete the line") from None
-    row = {key: row.get(key, value) for key, value in {"seed": None, **settings}.items()}
-    if changed := differences(row, {"seed": seed, **settings}):
-      listed = "; ".join(map(str.strip, changed))
-      raise InputError(f"{file}, line {seed + 1}: {listed}: name another folder")
-  return len(lines)
-
-
 def main() -> None:
   """Train one seed after another; print a JSON line each."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -259,7 +235,9 @@ def main() -> None:
   if flags.kind == "cross":
     del settings["negatives"]
   file = flags.output / "seeds.jsonl"
-  for seed in range(finished(file, settings), flags.seeds):
+  if file.exists():
+    raise InputError(f"{flags.output} has trained seeds: name another folder")
+  for seed in range(flags.seeds):
     torch.manual_seed(seed)
     make = bi_encoder if flags.kind == "bi" else cross_encoder
     trainer, score = make(flags, questions, seed)

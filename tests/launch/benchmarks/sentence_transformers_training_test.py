@@ -9,7 +9,6 @@ import pytest
 
 from as2jax.data.record import Candidate, Question
 from as2jax.data.trec_files import read_per_question, read_run
-from as2jax.runtime.errors import InputError
 from launch.benchmarks import sentence_transformers_training as training
 
 
@@ -86,25 +85,6 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
   assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
   ids, table = read_per_question(tmp_path / "seed-0.dev.tsv")
   assert ids == ["q0", "q1"] and table["map"].tolist() == [1.0, 0.0]
-
-
-def test_seeds_that_a_folder_has_are_not_trained_again(tmp_path):
-  file = tmp_path / "seeds.jsonl"
-  settings = {"kind": "bi", "data": "wikiqa", "epochs": 3}
-  assert training.finished(file, settings) == 0
-  file.write_text(
-    '{"kind": "bi", "data": "wikiqa", "seed": 0}\n'
-    '{"kind": "bi", "data": "wikiqa", "seed": 1, "epochs": 3}\n'
-  )
-  assert training.finished(file, settings) == 2
-  with pytest.raises(InputError, match=r"seeds.jsonl, line 2: .*epochs.*3.*1.*another folder"):
-    training.finished(file, {**settings, "epochs": 1})
-  file.write_text('{"kind": "bi", "data": "wikiqa", "seed": 1}\n')
-  with pytest.raises(InputError, match="line 1: .*seed"):
-    training.finished(file, settings)
-  file.write_text('{"kind": "bi", "data": "wikiqa", "seed": 0, "epochs": 3}\n{"kind": "b')
-  with pytest.raises(InputError, match="line 2: damaged"):
-    training.finished(file, settings)
 
 
 def test_their_trainer_takes_the_rate_the_warm_up_and_the_device():
