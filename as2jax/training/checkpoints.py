@@ -19,17 +19,8 @@ from flax import traverse_util
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from as2jax.encoders.weights import check_finite
-from as2jax.runtime import processes
+from as2jax.runtime import files, processes
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import (
-  THREADS,
-  checksum_of,
-  compute_checksum,
-  refuse_others,
-  seal,
-  unseal,
-  write_whole,
-)
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"  # in the folder of a step
@@ -47,7 +38,7 @@ def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[
 
 
 def best_step(folder: epath.PathLike) -> int:
-  """Returns the step of the best parameters that `Checkpoints.save_best` has saved in `folder`."""
+  """Returns the step of the best parameters that were saved in `folder`."""
   steps = _steps(epath.Path(folder) / "best")
   if not steps:
     raise InputError(f"{folder}/best has no checkpoint: was it deleted?{AGAIN[1:]}")
@@ -55,12 +46,7 @@ def best_step(folder: epath.PathLike) -> int:
 
 
 def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
-  """Reads, as host arrays, what `Checkpoints.save_best` saved in `folder` at `step`.
-
-  Raises:
-    InputError: the checkpoint is absent, was damaged, or holds a number that is not finite.
-
-  """
+  """Reads, as host arrays, what `Checkpoints.save_best` saved in `folder` at `step`."""
   path = _absolute(folder) / "best" / str(step)
   _verify(path, AGAIN)
   variables = read_tree(path / "variables")
@@ -91,22 +77,22 @@ def _write_manifest(step: epath.Path, fields: dict[str, Any]) -> None:
   if not processes.first():
     return
   if (step / MANIFEST).exists():
-    write_whole(step / MANIFEST, seal({**_read_manifest(step), **fields}))
+    files.write_whole(step / MANIFEST, files.seal({**_read_manifest(step), **fields}))
     return
   paths = sorted(_files(step))
-  with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-    sums = list(pool.map(compute_checksum, paths))
+  with concurrent.futures.ThreadPoolExecutor(files.THREADS) as pool:
+    sums = list(pool.map(files.compute_checksum, paths))
   names = [str(path.relative_to(step)) for path in paths]
   sizes = [path.stat().length for path in paths]
   content = {"bytes": dict(zip(names, sizes)), "checksums": dict(zip(names, sums)), **fields}
-  write_whole(step / MANIFEST, seal(content))
+  files.write_whole(step / MANIFEST, files.seal(content))
 
 
 def _read_manifest(step: epath.Path) -> dict[str, Any]:
   path = step / MANIFEST
-  refuse_others(path)
+  files.refuse_others(path)
   try:
-    return unseal(path.read_bytes().decode("ascii"))
+    return files.unseal(path.read_bytes().decode("ascii"))
   except FileNotFoundError:
     raise InputError(f"{step} was deleted, or its save was cut off: no {MANIFEST}") from None
   except (OSError, ValueError) as error:
@@ -123,8 +109,8 @@ def _verify(step: epath.PathLike, advice: str = "") -> dict[str, Any]:
       size, wanted = (step / name).stat().length, fields["bytes"][name]
       if size != wanted:
         raise InputError(f"{step / name} was damaged: it has {size} bytes, {wanted} were saved")
-    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-      sums = list(pool.map(checksum_of, [step / name for name in names]))
+    with concurrent.futures.ThreadPoolExecutor(files.THREADS) as pool:
+      sums = list(pool.map(files.checksum_of, [step / name for name in names]))
     for name, found in zip(names, sums):
       if found != fields["checksums"][name]:
         raise InputError(f"{step / name} was damaged: its content is not what was saved")
@@ -152,12 +138,7 @@ def _steps(folder: epath.Path) -> list[int]:
 
 
 def _recover(folder: epath.Path) -> None:
-  """Deletes what is newer than the newest whole state and the best that it needs.
-
-  Raises:
-    InputError: there are states, and none of them is whole.
-
-  """
+  """Deletes what is newer than the newest whole state and the best that it needs."""
   latest, best = folder / "latest", folder / "best"
   steps, damage = _steps(latest), []
   for step in reversed(steps):
@@ -204,10 +185,6 @@ class Checkpoints:
   `latest/` holds the last two states with the position of the loop, for resuming; `best/` holds the
   parameters and running statistics of the last three best evaluations, for ranking: a run that is killed
   goes on from an older state, whose best may be another one.
-
-  Raises:
-    InputError: there are states, and none of them is whole.
-
   """
 
   def __init__(self, folder: epath.PathLike):

@@ -31,12 +31,7 @@ _NONE = np.zeros(0, np.int32)
 
 
 def describe(config: Any) -> "Description":
-  """Returns the parts that a config describes, without weights or data.
-
-  Raises:
-    InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
-
-  """
+  """Returns the parts that a config describes, without weights or data."""
   if not registry.has_parameters(config.model.name):
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
   source = open_encoder.describe(config.encoder)

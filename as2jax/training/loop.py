@@ -193,9 +193,14 @@ class Trainer:
       self.checkpoints.close()
       return outcomes
     except preemption.Preempted:
-      with preemption.deferred():  # another signal does not disturb the save
-        saved = self._save_before_the_end()
-      raise preemption.Preempted(saved) from None
+      try:
+        with preemption.deferred():  # another signal does not disturb the save
+          if self.step:  # before the first step there is nothing that would be missed
+            self._save()
+      finally:
+        self.checkpoints.close()
+      said = f"saved at step {self.step}" if self.step else "nothing to save before the first step"
+      raise preemption.Preempted(said) from None
     except BaseException:
       self.checkpoints.abandon()
       raise
@@ -228,9 +233,10 @@ class Trainer:
     """Trains epoch by epoch from the position of the last checkpoint to the end."""
     if self.step == 0 and self.checkpoints.latest_step is None:
       with futures.ThreadPoolExecutor(1) as beside:
-        compiled = beside.submit(self._compile_step, [self._plan(seed, 0) for seed in self.seeds])
+        compiled = beside.submit(self._compile_step) if self.config.epochs else None
         self._evaluate(0)
-        compiled.result()
+        if compiled:
+          compiled.result()
     while self.epoch < self.config.epochs and any(self.tracker.active):
       self._train_epoch()
       self._evaluate(self.epoch + 1)
@@ -289,11 +295,11 @@ class Trainer:
       active.append(trains and i < len(plan))
     return np.asarray(self.seeds, np.uint32), np.asarray(progress, np.float32), np.asarray(active)
 
-  def _compile_step(self, plans: Sequence[Plan]) -> None:
+  def _compile_step(self) -> None:
     """Compiles the step of the first batch; jax keeps what it makes for the call that follows."""
-    if self.config.epochs:
-      arguments = self._batch(plans, 0), *self._arguments(plans, 0)
-      self.step_function.lower(self.state, *arguments).compile()
+    plans = [self._plan(seed, 0) for seed in self.seeds]
+    arguments = self._batch(plans, 0), *self._arguments(plans, 0)
+    self.step_function.lower(self.state, *arguments).compile()
 
   def _evaluate(self, epoch: int) -> None:
     """Evaluates on the split that selects; saves the best, then the state: all, or it is replayed."""
@@ -350,15 +356,6 @@ class Trainer:
       variables = states.choose(np.asarray(improved), variables, before)
     self.checkpoints.save_best(self.step, variables)
     self.tracker.saved_step = self.step
-
-  def _save_before_the_end(self) -> str:
-    """Saves where the loop is, finishes all saves, and says what was saved."""
-    try:
-      if self.step:  # before the first step there is nothing that would be missed
-        self._save()
-    finally:
-      self.checkpoints.close()
-    return f"saved at step {self.step}" if self.step else "nothing to save before the first step"
 
   def _finish(self) -> list[results.Outcome]:
     """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""

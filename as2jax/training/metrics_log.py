@@ -111,12 +111,7 @@ class StepLog:
     self.began = time.monotonic()
 
   def add(self, step: int, scalars: Any, taken: Any, padding: Any) -> None:
-    """Adds a step's scalars `[seed]`, which seeds take it, and the share of padding in its batch.
-
-    Raises:
-      InputError: the loss of the step before is not finite.
-
-    """
+    """Adds a step's scalars `[seed]`, which seeds take it, and the share of padding in its batch."""
     self._read()
     further = {"padding": np.asarray(padding, np.float32), TAKEN: np.asarray(taken)}
     self.pending = (step, {**scalars, **further})

@@ -130,9 +130,6 @@ def multipliers(
     lr_multipliers: (regular expression, factor) pairs; all factors that match somewhere in a path are
       multiplied, 0 freezes. Layers match by number, too: `encoder/layers/3/attention/query/kernel`.
 
-  Raises:
-    InputError: `layer_decay` is not 1 and the encoder has no stack of trainable layers.
-
   """
   total = 0  # layers
   for path, value in params.items():
@@ -177,20 +174,11 @@ def _matches(pattern: str, path: str, layer: int | None) -> bool:
   return bool(re.search(pattern, path) or re.search(pattern, numbered))
 
 
-def no_optimizer() -> optax.GradientTransformation:
-  """Returns an optimizer without moments, for states that only rank."""
-  return optax.identity()
-
-
 def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> tuple[dict, dict]:
   """Splits parameters into (trainable, frozen) flat dicts by path (`encoder/embeddings/…`).
 
   A parameter whose elements all have multiplier 0 is frozen, and has no moments; a first layer beside the
   stack counts as one of it, so that the stack's numbers stay as they are.
-
-  Raises:
-    InputError: an expression that matches no parameter.
-
   """
   flat = traverse_util.flatten_dict(params, sep="/")
   numbers = {path: _numbers(path, value, flat) for path, value in flat.items()}

@@ -22,16 +22,8 @@ from as2jax.data.load import ASNQ_FILES, FILES, SPLITS
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results, retrieve
-from as2jax.runtime import processes, version
+from as2jax.runtime import files, processes, version
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import (
-  digest_of_arrays,
-  read_object,
-  refuse_others,
-  seal,
-  unseal,
-  write_whole,
-)
 from as2jax.training import checkpoints, stored_split
 from as2jax.training.build import Components
 
@@ -70,14 +62,11 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
   Returns:
     Whether the folder's config is this one; not where seeds are added: see `add_seeds`.
 
-  Raises:
-    InputError: the folder holds a run of another config; the message lists the differences.
-
   """
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
   if not (path.exists() and begun(workdir)):
-    write_whole(path, text + "\n")
+    files.write_whole(path, text + "\n")
     return True
   old, new = flatten(_read_config(path)), flatten(json.loads(text))
   before = old["seeds"]
@@ -102,20 +91,15 @@ def add_seeds(workdir: epath.PathLike, config: Any) -> None:
   log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
   for name in ("results.json", "report.html"):
     (epath.Path(workdir) / name).unlink(missing_ok=True)
-  write_whole(path, config.to_json(indent=2) + "\n")
+  files.write_whole(path, config.to_json(indent=2) + "\n")
 
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
-  return read_object(path, "it was changed by hand; give another --workdir")
+  return files.read_object(path, "it was changed by hand; give another --workdir")
 
 
 def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]) -> None:
-  """Compares a config, and small files of the user's that it names, with a finished run.
-
-  Raises:
-    InputError: a split is asked for that the results lack, or the data have changed.
-
-  """
+  """Compares a config, and small files of the user's that it names, with a finished run."""
   reported = results.splits_of(content)
   first = _read_config(epath.Path(workdir) / "config.json")["evaluation"]["splits"]
   # The data may lack a split that the run itself was asked for, as its log has said.
@@ -146,9 +130,6 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
 
   Returns:
     The record, for `results.json`.
-
-  Raises:
-    InputError: data, weights, tokeniser or inputs are not those that the run began with.
 
   """
   return processes.by_first(lambda: _settle(epath.Path(workdir), components, warm_start))
@@ -233,9 +214,9 @@ def finish(workdir: epath.PathLike, best: Mapping[epath.Path, int]) -> None:
 def read(workdir: epath.PathLike) -> dict:
   """Reads `run.json`; InputError where it is absent or damaged."""
   path = epath.Path(workdir) / NAME
-  refuse_others(path)
+  files.refuse_others(path)
   try:
-    return unseal(path.read_bytes().decode("ascii"))
+    return files.unseal(path.read_bytes().decode("ascii"))
   except (FileNotFoundError, ValueError) as error:
     if not begun(workdir):
       raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
@@ -246,7 +227,7 @@ def read(workdir: epath.PathLike) -> dict:
 
 
 def _write(workdir: epath.Path, content: dict) -> None:
-  write_whole(workdir / NAME, seal(content))
+  files.write_whole(workdir / NAME, files.seal(content))
 
 
 def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> dict[str, Any]:
@@ -285,7 +266,7 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
       orders[name] = retrieve.digest(components.config.data.ranking, pool, name)
     if ranking is not None and ranking.ranking is not None:
       of_split = ranking.for_layout(_questions(components, name))
-      orders[name] = digest_of_arrays({str(i): order for i, order in enumerate(of_split)})
+      orders[name] = files.digest_of_arrays({str(i): order for i, order in enumerate(of_split)})
   found: dict[str, Any] = {"data": digests, "first_stage_ranking": orders}
   if teachers is not None and teachers.teachers and TRAINING in splits:
     found["teachers"] = {TRAINING: teachers.digest()}

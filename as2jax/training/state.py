@@ -203,12 +203,7 @@ class Tracker:
     return cls(patience, [None] * seeds, [0] * seeds, [0] * seeds, [0] * seeds, [True] * seeds)
 
   def update(self, values: Sequence[float], step: int, epoch: int) -> list[bool]:
-    """Records one evaluation; returns which active seeds improved (a tie is no improvement).
-
-    Raises:
-      InputError: the value of an active seed is not finite.
-
-    """
+    """Records one evaluation; returns which active seeds improved (a tie is no improvement)."""
     improved = []
     for i, value in enumerate(values):
       if self.active[i] and not math.isfinite(value):

@@ -65,9 +65,6 @@ class WarmStart:
     section: the config's section `warm_start`.
     seeds: the seeds of this run.
 
-  Raises:
-    InputError: there is no such run, it is not finished, or it lacks a seed or a checkpoint.
-
   """
 
   def __init__(self, section: Mapping[str, Any], seeds: Sequence[int]):
@@ -183,20 +180,14 @@ class WarmStart:
         write_whole(workdir / fitted.FOLDER / path.name, path.read_text())
 
   def place(self, state: TrainState, seeds: Sequence[int], model: System) -> TrainState:
-    """Puts the first run's values into a fresh state `[seed, …]` of `model`.
-
-    Raises:
-      InputError: their paths or shapes are not those of the model; the message lists differences.
-
-    """
+    """Puts the first run's values into a fresh state `[seed, …]` of `model`."""
     params = {**state.trainable, **state.frozen}
     mutables = traverse_util.flatten_dict(state.mutables, sep="/")
     taken = [self.arrays(seed) for seed in seeds]
     if self.scope == "matching":
-      every = taken[0][0]
       taken = [(_matching(a, params, model), _matching(b, mutables, model)) for a, b in taken]
       copied = taken[0][0]
-      self._check_matching(every, params, copied, model)
+      self._check_matching(params, copied)
       of_encoder = [path for path in params.keys() | copied if path.startswith(ENCODER)]
       self._check_paths(params, copied, of_encoder)
     else:
@@ -217,26 +208,9 @@ class WarmStart:
       mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"),
     )
 
-  def _check_matching(
-    self, first: Arrays, params: Mapping[str, Any], copied: Arrays, model: System
-  ) -> None:
-    """Logs what beside the encoder is copied and what is new.
-
-    Raises:
-      InputError: nothing is copied, or a head without the pooler that it was trained on.
-
-    """
-    has = lambda paths, start: any(path.startswith(start) for path in paths)
+  def _check_matching(self, params: Mapping[str, Any], copied: Arrays) -> None:
+    """Logs what beside the encoder is copied and what is new."""
     parts = lambda paths: ", ".join(sorted({path.rpartition("/")[0] for path in paths}))
-    renamed = model.warm_start_paths
-    for start, target in renamed.items():
-      lacks = not has(copied, target) and has(first, start) != has(params, target)
-      if lacks and any(has(copied, other) for other in renamed.values()):
-        raise InputError(
-          f"warm_start.scope = 'matching': either warm_start.run = {self.run} has {start} or this model "
-          f"has {target}, not both: give it the same parts (of CASSIE, model.ranker_head = 'pooled' "
-          "where there is a pooler, else 'linear'), or set the scope to encoder"
-        )
     others = parts(path for path in copied if not path.startswith(ENCODER))
     new = parts(params.keys() - copied.keys())
     if not others:
@@ -288,10 +262,6 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   """Opens the first run that a config names; None where it names none.
 
   A new run's folder gets copies of what was fitted; a run that has begun is compared with the first.
-
-  Raises:
-    InputError: a wrong section `warm_start`, or a first run that is unusable or has changed.
-
   """
   workdir, section = epath.Path(workdir), config.warm_start
   run, scope = section["run"], section["scope"]

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from as2jax.data.batches.prefetch import prefetch
 from as2jax.evaluation.predict import make_predict_step
@@ -42,7 +43,7 @@ class JaxSide:
     self.mesh = self._mesh()
     self._stream: Iterator | None = None
     o = settings["optimizer"]
-    optimizer = optimizers.from_config(o) if work.trained else optimizers.no_optimizer()
+    optimizer = optimizers.from_config(o) if work.trained else optax.identity()
     self.state = states.create(
       self.model,
       jax.tree.map(lambda x: x[0], self.batches[0]),  # one micro-batch, as the model sees it

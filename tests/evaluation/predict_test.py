@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import optax
 import pytest
 import tiny
 from flax import traverse_util
@@ -11,7 +12,6 @@ from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.evaluation import predict, tasks
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import optimizers
 from as2jax.training import state as states
 from as2jax.training.build import load
 
@@ -39,7 +39,7 @@ def predictor_of(config):
   batcher = actual.batcher(questions(), layout)
   example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   state = experiment.fresh_state(
-    jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
+    jax.tree.map(lambda x: x[0], example), (0,), optax.identity(), mesh
   )
   return actual, states.ranking_variables(state)
 
