@@ -104,8 +104,6 @@ def compare_steps(row: str, flags: argparse.Namespace) -> dict[str, dict[str, An
     from launch.benchmarks import torch_side
 
     sides["torch"] = torch_side.TorchSide(work, half)
-    if row.startswith("triplet"):
-      sides["torch-grouped"] = torch_side.Grouped(work, half)
   for side in sides.values():
     side.warm_up()
   peak = jax_side.matmul_peak(dtype)

@@ -16,6 +16,12 @@ from torch.nn import functional
 from launch.benchmarks import machine
 from launch.benchmarks.workload import Load, Workload, load_of
 
+# Names of transformers' configs for our encoders' fields.
+THEIRS = {name: name for name in ("vocab_size", "hidden_size", "intermediate_size")}
+THEIRS |= {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
+THEIRS |= {"max_positions": "max_position_embeddings", "type_vocab_size": "type_vocab_size"}
+THEIRS |= {"layer_norm_eps": "layer_norm_eps", "activation": "hidden_act"}
+THEIRS |= {"window": "local_attention", "global_every": "global_attn_every_n_layers"}
 BATCH = 32  # the papers', and sentence-transformers' default
 
 
@@ -159,66 +165,19 @@ class TorchSide:
     return done, time.perf_counter() - began
 
 
-class Grouped(TorchSide):
-  """Triplets with our own savings: whole questions, each sentence encoded once, beside others of its length."""
-
-  def choices(self) -> Sequence[str]:
-    """Return the ways tried: an attention, and sentences a forward pass."""
-    return ["sdpa, 16 sentences", "sdpa, 32 sentences", "sdpa, 64 sentences"]
-
-  def plan(self, epoch: int) -> list[np.ndarray]:
-    """Return batches of whole questions, each of at least 96 triplets, as many as ours have."""
-    anchors = self.members[:, 0]
-    order = np.argsort(anchors, kind="stable")
-    questions = np.split(order, np.unique(anchors[order], return_index=True)[1][1:])
-    batches = [[]]
-    for number in np.random.default_rng((7, epoch)).permutation(len(questions)):
-      if sum(map(len, batches[-1])) >= 3 * BATCH:
-        batches.append([])
-      batches[-1].append(questions[number])
-    return [np.concatenate(batch) for batch in batches]
-
-  def passes(self, members: np.ndarray) -> list[np.ndarray]:
-    """Return the distinct units of a batch, sorted by length and cut into forward passes."""
-    units = np.unique(members)
-    units = units[np.argsort(-self.lengths[units], kind="stable")]
-    size = int(self.choice.split()[1])
-    return np.split(units, range(size, len(units), size))
-
-
 def model_of(settings: Mapping[str, Any], attention: str) -> torch.nn.Module:
   """Return transformers' model of the same sizes and dropout rates."""
   import transformers
 
   e, dropout = settings["encoder"], settings["model"].get("dropout")
-  fields = {
-    "vocab_size": e["vocab_size"],
-    "hidden_size": e["hidden_size"],
-    "num_hidden_layers": e["num_layers"],
-    "num_attention_heads": e["num_heads"],
-    "intermediate_size": e["intermediate_size"],
-    "max_position_embeddings": e["max_positions"],
-    "attention_dropout": e["attention_dropout"],
-    "num_labels": 2,
-    "pad_token_id": 0,
-    "attn_implementation": attention,
-  }
+  fields = {THEIRS[name]: value for name, value in e.items() if name in THEIRS}
+  fields |= {"num_labels": 2, "pad_token_id": 0, "attn_implementation": attention}
   if e["name"] == "bert":
-    fields |= {
-      "type_vocab_size": e["type_vocab_size"],
-      "layer_norm_eps": e["layer_norm_eps"],
-      "hidden_act": e["activation"],
-      "hidden_dropout_prob": e["hidden_dropout"],
-      "attention_probs_dropout_prob": fields.pop("attention_dropout"),
-      "classifier_dropout": dropout,
-    }
+    fields["attention_probs_dropout_prob"] = e["attention_dropout"]
+    fields |= {"hidden_dropout_prob": e["hidden_dropout"], "classifier_dropout": dropout}
   else:
-    fields |= {
-      "local_attention": e["window"],
-      "global_attn_every_n_layers": e["global_every"],
-      "mlp_dropout": e["hidden_dropout"],
-      "classifier_dropout": dropout or 0.0,
-    }
+    fields |= {"attention_dropout": e["attention_dropout"], "mlp_dropout": e["hidden_dropout"]}
+    fields["classifier_dropout"] = dropout or 0.0
   config = transformers.AutoConfig.for_model(e["name"], **fields)
   if settings["system"] in ("crossencoder", "score"):
     return transformers.AutoModelForSequenceClassification.from_config(config)
