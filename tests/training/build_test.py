@@ -209,14 +209,6 @@ def test_cls_of_an_encoder_whose_cls_is_the_last_token_starts_no_run(tmp_path):
   assert load(job("cls")).model.pooling == "cls"  # a run of before opens
 
 
-def test_models_that_read_no_words_get_none():
-  experiment = load(tiny.config("crossencoder"))
-  assert experiment.inputs == () and not experiment.fitted
-  batcher = experiment.train_batcher()
-  _, batch = batches(batcher)[0]
-  assert batch.words is None and batch.examples.labels.shape[-1] == 1
-
-
 def test_a_loss_over_the_whole_batch_is_not_added_up_from_parts():
   config = tiny.config("fast", batch__accumulate=2)
   with config.unlocked():

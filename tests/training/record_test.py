@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import shutil
 import types
 
@@ -246,17 +245,15 @@ def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
   assert again["identity"]["changed"] == changed
 
 
-@pytest.mark.parametrize("damage", ["absent", "flip", "pipe"])
+@pytest.mark.parametrize("damage", ["absent", "flip"])
 def test_a_run_without_its_identity_is_refused(there, damage):
   path = there / "x/run.json"
   content = bytearray(path.read_bytes())
   content[200] ^= 1
   path.unlink() if damage != "flip" else path.write_bytes(content)
-  if damage == "pipe":
-    os.mkfifo(path)
-  with pytest.raises(InputError, match=r"run.json (is missing|was damaged|is a named pipe)"):
+  with pytest.raises(InputError, match="run.json is missing, was damaged"):
     Run(there / "x").ranker()
-  with pytest.raises(InputError, match=r"run.json (is missing|was damaged|is a named pipe)"):
+  with pytest.raises(InputError, match="run.json is missing, was damaged"):
     resume(there)
 
 
