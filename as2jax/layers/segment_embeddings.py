@@ -42,13 +42,20 @@ class SegmentEmbeddings(nn.Module):
     )
 
 
-def segment_rows(model: nn.Module) -> tuple[int, ...]:
-  """Return the row of each role: that of `model.segments`, or two without context or ranks.
-  Raises InputError where `segments` is `ranks` in a template that has none.
+def role_embeddings(model: nn.Module) -> SegmentEmbeddings:
+  """Return the embeddings of `model.segments`, of two roles without context or ranks.
+
+  Raises InputError for `ranks` in a template that has none, and for an encoder without such input.
   """
   if model.segments == "ranks" and model.template != "joint":
     raise InputError(
       f"model.segments = 'ranks': the template {model.template!r} has no ranks; use it with 'joint'"
     )
+  if not hasattr(model.encoder, "hidden_size"):
+    raise InputError(
+      f"model.segments = {model.segments!r} is added to the input of a transformer; "
+      f"{type(model.encoder).__name__} has none: use bert, roberta or xlnet"
+    )
   named = "context" in model.template or model.segments == "ranks"
-  return SEGMENTS[model.segments] if named else (0, 1)
+  rows = SEGMENTS[model.segments] if named else (0, 1)
+  return SegmentEmbeddings(rows, model.encoder.hidden_size, model.segments_start)

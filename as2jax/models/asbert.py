@@ -31,7 +31,6 @@ class Triplet(BiEncoder):
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_triplet").loss.margin
   5.0
-
   """
 
   layout: ClassVar[Layout] = "triplets"
@@ -59,14 +58,12 @@ class SiameseOutput:
 class Siamese(BiEncoder):
   """Is ASBERT's siamese network (section 3.1): P2 combines u and v, one linear layer gives ŷ.
 
+  `combine` is P2: `concat_diff` [u; v; |u−v|], `abs_diff` |u−v|, `product` u⊙v or `concat` [u; v];
+  `score` `euclidean` (the paper keeps only the encoder), `cosine`, or `head` (the logit of ŷ).
+
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_siamese").model.combine
   'concat_diff'
-
-  Attributes:
-    combine: P2: `concat_diff` [u; v; |u−v|], `abs_diff` |u−v|, `product` u⊙v or `concat` [u; v].
-    score: `euclidean` (the paper keeps only the encoder), `cosine`, or `head` (the logit of ŷ).
-
   """
 
   combine: Annotated[str, OneOf(COMBINATIONS)]

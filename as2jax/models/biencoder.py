@@ -30,15 +30,12 @@ class BiEncoderOutput:
 class BiEncoder(System):
   """Encodes a sentence by a language model and a pooling P1 (ASBERT figure 1).
 
+  `pooling` is `mean` (special tokens in, padding out), `max`, `cls`, `cls_last` or `attention`;
+  `score` what ranks at evaluation: `euclidean` (−‖u−v‖) or `cosine`, reported beside it.
+
   >>> from as2jax.config import jobs
   >>> jobs.load("recommended:fast,minilm").model.to_dict()
   {'name': 'biencoder', 'pooling': 'mean', 'score': 'cosine'}
-
-  Attributes:
-    encoder: LM, behind the encoder contract.
-    pooling: `mean` (special tokens in, padding out), `max`, `cls`, `cls_last` or `attention`.
-    score: what ranks at evaluation: `euclidean` (−‖u−v‖) or `cosine`, reported beside it.
-
   """
 
   encoder: nn.Module
@@ -88,19 +85,14 @@ class BiEncoder(System):
 class SentenceBert(BiEncoder):
   """Encodes a sentence by a language model, poolings, dense layers and a normalisation.
 
-  `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
-  float32, and products with the dense layers have the highest precision.
+  `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score` (`euclidean`,
+  `cosine` or `dot`): `pooling`, modes whose vectors are joined in this order, and (size,
+  activation, whether it has a bias) of each layer of `dense`. Products with these have the highest
+  precision.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("recommended:embedder").encoder.pretrained
   'sentence-transformers/bert-base-nli-mean-tokens'
-
-  Attributes:
-    pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
-    dense: (size, activation, whether it has a bias) of each layer.
-    normalize: whether vectors are brought to length 1.
-    score: `euclidean` (−‖u−v‖), `cosine` or `dot`, as the folder was trained to be compared.
-
   """
 
   pooling: Annotated[tuple[str, ...], Each(OneOf(MODES))]

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from as2jax.layers.graph_conv import (
   ungroup,
 )
 from as2jax.layers.pooling import TOKENS, pool
-from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, SegmentEmbeddings, segment_rows
+from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
 from as2jax.layers.transport import GRADIENTS
 from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
@@ -45,16 +45,11 @@ RANKER_HEADS = ("none", "linear", "pooled")
 class CassieOutput:
   """Holds logits of p by scored node (the candidate; in `joint` all K), and scores.
 
-  Attributes:
-    scores: `[s e]`, in `joint` `[s e k]`; an absent node's has no meaning.
-    node_logits, pair_logits: n = 1 or K; of U([h_i; h_j]), in the order (i, j).
-    nodes, sentences: whether a node takes part (it has words, or stands for a missing sentence);
-      whether it has words.
-    node_cosines: before the graph and after each of its layers, see `node_cosine`.
-    relevant_words: number of words in a sentence's relevant context.
-    self_aligned: of the question's words that a sentence holds, too, (those whose greatest π is
-      that of the word itself, all).
-
+  An absent node's score has no meaning. `pair_logits` are those of U([h_i; h_j]), in the order (i,
+  j). A node takes part (`nodes`) where it has words (`sentences`) or stands for a missing sentence.
+  `node_cosines` are before the graph and after each layer, `relevant_words` the number of words in
+  a sentence's relevant context, `self_aligned` of the question's words that a sentence holds, too,
+  (those whose greatest π is that of the word itself, all).
   """
 
   scores: Array
@@ -155,9 +150,7 @@ class Cassie(System):
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}
     self.aligner = Aligner(**fields)
     if self.segments != "none":
-      self.segment_embeddings = SegmentEmbeddings(
-        segment_rows(self), _width(self.encoder), self.segments_start
-      )
+      self.segment_embeddings = role_embeddings(self)
     if self.graph_layers:
       self.edge_weights = EdgeWeights(self.hidden, self.edges)
       self.convolutions = [GraphConvolution(self.self_term) for _ in range(self.graph_layers)]
@@ -285,16 +278,6 @@ def _self_aligned(words: Words, aligned: Alignment) -> Int[Array, "s u k 2"]:
   hit = jnp.take_along_axis(same, best[..., None], axis=-1)[..., 0]
   shared = same.any(-1)
   return jnp.stack([(hit & shared).sum(-1), shared.sum(-1)], axis=-1)
-
-
-def _width(encoder: Any) -> int:
-  width = getattr(encoder, "hidden_size", None)
-  if width is None:
-    raise InputError(
-      f"CASSIE adds segment embeddings to the input of a transformer; "
-      f"{type(encoder).__name__} has none: use bert, roberta or xlnet"
-    )
-  return width
 
 
 def judged_pairs(

@@ -68,24 +68,18 @@ class FeatureBased(System):
   """Takes word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
 
   One encoder for both sentences; its width and that of its inner layer are the features'. Reads
-  `FrozenVectors`, `[s r l d]`; those of several layers, `[s r l layers d]`, are mixed by learned
-  weights first (ELMo).
+  `FrozenVectors`, `[s r l d]`, kept on disk as `storage`; those of several layers, `[s r l layers
+  d]`, are mixed by learned weights first (ELMo). `encoder_layers` 0 is the ablation of figure 4:
+  the mean of the vectors, without positions. `num_heads` must divide the width (GloVe's 300: 6).
+  `dropout` is on the sum of vectors and positions, on what each sublayer adds, on the attention.
+  `positions` are `sinusoids` (section 3.1, and the authors' code for GloVe alone), or `none`, for
+  contextual vectors, which hold their position already. The vectors are multiplied by
+  `feature_scale` before (1 is the paper's sum; Vaswani et al. 2017, section 3.4, have √d). `norm`
+  is `pre` (each sublayer's input and the last output are normalised) or `post`.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_cete:glove").model.num_heads
   6
-
-  Attributes:
-    encoder_layers: 1; 0 is the ablation of figure 4: the mean of the vectors, without positions.
-    num_heads: 8, of the new encoder; must divide the width (GloVe's 300: 6).
-    dropout: on the sum of vectors and positions, on what each sublayer adds, on the attention.
-    positions: `sinusoids`, added to the vectors (section 3.1, and the authors' code for GloVe
-      alone), or `none`, for contextual vectors, which hold their position already.
-    feature_scale: what the vectors are multiplied by before the positions are added; 1 is the
-      paper's sum (Vaswani et al. 2017, section 3.4, have √d).
-    norm: `pre` (each sublayer's input and the last output are normalised) or `post`.
-    storage: the type in which features are kept on disk, `float32` or `float16`.
-
   """
 
   encoder_layers: Annotated[int, AtLeast(0)]

@@ -95,7 +95,7 @@ class CrossVAELoss(Loss):
   kl_schedule: Annotated[str, OneOf(SCHEDULES)]
   free_bits: Annotated[float, AtLeast(0)]
   outputs: ClassVar[tuple[str, ...]] = ("question", "answer", "draw")
-  whole_batch: ClassVar[bool] = True  # its negatives are those of all shards and micro-batches
+  whole_batch: ClassVar[bool] = True  # its negatives are those of all shards
 
   def __post_init__(self):
     super().__post_init__()

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from as2jax.data.batches.batch import Batch, Tokens
 from as2jax.layers import vectors
 from as2jax.layers.pooling import TOKENS, pool
-from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, SegmentEmbeddings, segment_rows
+from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
 from as2jax.layers.vectors import take
 from as2jax.models.system import Layout, PublishedForm, System, Template
 from as2jax.runtime.errors import InputError
@@ -31,16 +31,13 @@ class CrossEncoderOutput:
 class CrossEncoder(System):
   """Reads [CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
 
+  `token` is the one whose vector classifies: `cls` (first) or `cls_last` (XLNet); `pooler` a square
+  tanh layer before the head, pretrained where the weights have one; `dropout` is on the head's
+  input.
+
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_crossencoder").data.max_length
   128
-
-  Attributes:
-    encoder: LM, behind the encoder contract.
-    token: whose vector classifies: `cls` (first token) or `cls_last` (XLNet).
-    pooler: a square tanh layer before the head, pretrained where the weights have one.
-    dropout: on the head's input.
-
   """
 
   encoder: nn.Module
@@ -90,17 +87,14 @@ TEMPLATES = ("local_context", "context", "pair")
 class LocalContextCrossEncoder(CrossEncoder):
   """Reads [CLS] question [SEP] previous [SEP] candidate [SEP] next → P(1) by a two-way softmax.
 
+  `template` is `local_context`, the paper's order; `context`, which puts the candidate behind the
+  question; or `pair`, without context. `segments` are embeddings by role, added to the LM's input
+  embeddings: `four` (question, candidate, previous, next), `three` (one for both context sentences)
+  or `none`; they start as `normal`, N(0, 0.02), or `zero`.
+
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_loct").model.template
   'local_context'
-
-  Attributes:
-    template: `local_context`, the paper's order; `context`, which puts the candidate behind the
-      question; or `pair`, without context.
-    segments: embeddings by role, added to the LM's input embeddings: `four` (question, candidate,
-      previous, next), `three` (one for both context sentences) or `none`.
-    segments_start: of these embeddings: `normal`, N(0, 0.02), or `zero`.
-
   """
 
   template: Annotated[str, OneOf(TEMPLATES)] = dataclasses.field()
@@ -109,9 +103,7 @@ class LocalContextCrossEncoder(CrossEncoder):
 
   def setup(self):
     if self.segments != "none":
-      self.segment_embeddings = SegmentEmbeddings(
-        segment_rows(self), self.encoder.hidden_size, self.segments_start
-      )
+      self.segment_embeddings = role_embeddings(self)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     return None if self.segments == "none" else self.segment_embeddings(tokens)

@@ -38,7 +38,7 @@ class Loss:
 
   `inputs` are what it reads in training beside what its model reads, each `training_only`; with
   `reads_unlabelled` candidates without a label are examples, too; `whole_batch`: an example's value
-  depends on the other shards and micro-batches of its step; `layouts` are those that it knows, ()
+  depends on the other shards of its step; `layouts` are those that it knows, ()
   for any; `outputs` what it reads of a system's outputs, by name.
   """
 

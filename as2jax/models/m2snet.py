@@ -34,28 +34,21 @@ class M2SNetOutput:
 class M2SNet(System):
   """Convolves a grid of similarities, then a hidden layer and a logistic (M²S-Net).
 
-  Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
-  least one pair of real tokens (which lie in the upper left corner): only those are in the
-  statistics of batch norm, and all others are 0 after each layer, so that padding reaches neither a
-  score nor a statistic. Convolutions have no bias: batch norm's β stands there.
+  (Convolution → batch norm → tanh → average pool)*, section 2 and table 2 of the paper. A position
+  of a grid is *valid* where its window holds at least one pair of real tokens (which lie in the
+  upper left corner): only those are in the statistics of batch norm, and all others are 0 after
+  each layer, so that padding reaches neither a score nor a statistic. Convolutions have no bias:
+  batch norm's β stands there.
+
+  Tokens beyond `question_length` and `candidate_length` are cut off; `filters` are those of each
+  convolution, one entry is the paper's `shallow`; `dropout` is on the hidden layer's output (tanh),
+  which has a batch norm with `hidden_norm`, too. In the paper's form of the overlap features
+  (`WordOverlap`) AdaDelta hardly moves their weights. For the rest see `SimilarityGrid` and
+  `MaskedBatchNorm`.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("trecqa_m2snet:cos").model.similarity
   'cosine'
-
-  Attributes:
-    encoder: word vectors, behind the encoder contract.
-    similarity, modes, noise: see `SimilarityGrid`.
-    question_length, candidate_length: the size of the grid; tokens beyond are cut off.
-    filters: of each convolution; one entry is the paper's `shallow`.
-    filter_size, pool_size: sides of the squares.
-    hidden_size, hidden_norm, dropout: units of the hidden layer (tanh), whether it has a batch
-      norm, too, and the dropout on its output.
-    overlap, standardise_overlap: form of the overlap features and whether they are standardised
-      (`WordOverlap`). In the paper's form AdaDelta hardly moves their weights.
-    momentum, eps: see `MaskedBatchNorm`.
-    precision: of the products over patches and in the hidden layer.
-
   """
 
   encoder: nn.Module

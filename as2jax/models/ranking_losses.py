@@ -137,7 +137,7 @@ class InBatchSoftmax(Loss):
   """Takes −ln of each positive's share among all candidates of the batch, mean over positives.
 
   In-batch negatives (Henderson et al. 2017, section 4; InfoNCE): for a question, every text that is
-  a candidate anywhere in the batch, over all shards, devices and micro-batches, except the
+  a candidate anywhere in the batch, over all shards and devices, except the
   question's other positives, as far as the batch holds them (the sampler `grouped` keeps these
   together). Equal texts count once. `scale` is 1/τ, 20 for a cosine in sentence-transformers;
   `similarity` is that by which the model ranks, `euclidean` −‖u − v‖; `symmetric` adds the share of
