@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from as2jax.runtime.errors import InputError
-
 
 def take(units: Float[Array, "s u d"], members: Int[Array, "s e"]) -> Float[Array, "s e d"]:
   """Gather the vectors that examples point to; indices are local to their shard."""
@@ -49,26 +47,6 @@ SMALLEST_NORM = 1e-12  # below it a vector is not brought to length 1, as in tor
 def normalize(x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
   """Divide each vector by its length, or by `SMALLEST_NORM` where that is greater."""
   return x / jnp.maximum(norm(x), SMALLEST_NORM)[..., None]
-
-
-def check_layers(layers: tuple[Layer, ...], key: str) -> None:
-  """Raise InputError for a layer of another form; `key` names the layers in the config."""
-  for layer in layers:
-    kind, *rest = layer
-    good = (
-      kind == "dense"
-      and len(rest) == 3
-      and isinstance(rest[0], int)
-      and rest[1] in ACTIVATIONS
-      or kind == "norm"
-      and len(rest) == 2
-      or layer == ("normalize",)
-    )
-    if not good:
-      raise InputError(
-        f"{key}: {layer!r} is no layer; use ('dense', size, activation, bias) with one of "
-        f"{', '.join(ACTIVATIONS)}, ('norm', epsilon, bias) or ('normalize',)"
-      )
 
 
 def apply_layer(layer: Layer, name: str, x: Float[Array, "*n d"]) -> Float[Array, "*n e"]:

@@ -131,7 +131,12 @@ class Reranker(System):
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
-    self._check()
+    classes = self.layers[-1][1]
+    if not 0 <= self.label < classes:
+      raise InputError(
+        f"model.label = {self.label}: the head has {classes} classes; give the number of the one "
+        f"that means 'answers the question', 0 to {classes - 1}"
+      )
     hidden = self.encoder(batch.tokens, train=train)
     units = jnp.concatenate(
       [pool(hidden, batch.tokens, batch.units, mode) for mode in self.pooling], axis=-1
@@ -150,18 +155,6 @@ class Reranker(System):
       return None
     head = {"layers": self.layers, "dropout": self.dropout, "label": self.label}
     return PublishedForm("reranker", self.ranking_score, pooling=self.pooling, **head)
-
-  @nn.nowrap
-  def _check(self) -> None:
-    vectors.check_layers(self.layers, "model.layers")
-    if not self.layers or self.layers[-1][0] != "dense":
-      raise InputError("model.layers: the last layer of a ranker is dense, with a row a class")
-    classes = self.layers[-1][1]
-    if not 0 <= self.label < classes:
-      raise InputError(
-        f"model.label = {self.label}: the head has {classes} classes; give the number of the one "
-        f"that means 'answers the question', 0 to {classes - 1}"
-      )
 
 
 def _two_way(logits: Float[Array, "s e n"], label: int) -> Float[Array, "s e 2"]:

@@ -30,21 +30,6 @@ def test_numbers_by_hand():
   )
 
 
-def test_the_metric_starts_near_the_scaled_dot_product():
-  x, y = (jax.random.normal(jax.random.key(i), (2, 3 + i, 50)) for i in range(2))
-  mask = jnp.ones((2, 3, 4))
-  plain = jnp.einsum("nid,njd->nij", x, y) / jnp.sqrt(50.0)
-  for noise, close in ((0.0, 1e-5), (0.01, 2.5)):
-    grid = SimilarityGrid("metric", 2, noise)
-    variables = jax.jit(grid.init)(jax.random.key(2), x, y, mask)
-    actual = np.asarray(jax.jit(grid.apply)(variables, x, y, mask))
-    np.testing.assert_allclose(actual, jnp.stack([plain] * 2), atol=close)
-    assert np.any(actual[0] != actual[1]) == (noise > 0)
-    assert not np.any(variables["params"]["B"])
-    shapes = jax.tree.map(jnp.shape, variables["params"])
-    assert shapes == {"U": (2, 50, 50), "B": (2, 3, 4)}
-
-
 @pytest.mark.parametrize("kind,modes", [("euclidean", 1), ("cosine", 1), ("metric", 3)])
 def test_gradients_are_finite_at_equal_and_zero_vectors_and_stop_at_the_mask(kind, modes):
   grid = SimilarityGrid(kind, modes, 0.1)

@@ -221,19 +221,6 @@ def test_candidates_of_joint_may_have_an_embedding_of_their_rank():
     assert (np.abs(change).max() > 1e-5) == (segments == "ranks")
 
 
-def test_nodes_that_the_graph_makes_one_are_seen():
-  """The cosine of nodes rises to 1 over convolutions; with a self term it stays below."""
-  shares = {}
-  for term in ("none", "residual"):
-    net = model(self_term=term)
-    output = apply(net, variables(net), packed())
-    several = np.asarray((output.nodes.sum(-1) > 1) & (packed().examples.mask > 0))
-    assert output.node_cosines.shape[-1] == 3 and several.any()
-    shares[term] = np.asarray(output.node_cosines)[several].mean(0)
-  np.testing.assert_allclose(shares["none"][0], shares["residual"][0], atol=1e-6)
-  assert shares["none"][2] > shares["residual"][2]
-
-
 def test_token_vectors_have_read_the_embeddings_by_role():
   """Of LOCT's and of CASSIE's encoder alike: they are what a picture of words compares."""
   loct = LocalContextCrossEncoder(

@@ -21,7 +21,6 @@ from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.data.text.words import is_kept, plain_words, words
-from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +95,6 @@ class WordOverlap(Input):
   level: ClassVar[str] = "example"
   form: Form = "by_length"
   standardise: bool = False
-
-  def __post_init__(self) -> None:
-    if self.form not in FORMS:
-      raise InputError(f"overlap = {self.form!r}: use one of {', '.join(FORMS)}")
 
   def fit(self, questions: Sequence[Question]) -> dict[str, Any]:
     """Return {`sentences`: number of distinct candidates, `frequency`: {word: those that hold it}}.

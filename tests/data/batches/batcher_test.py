@@ -155,17 +155,6 @@ def check_shard(b, part, s, shard):
   assert (examples.labels[s, rest] == -1).all() and (examples.question[s, rest] == -1).all()
 
 
-def test_shapes_are_few_and_do_not_depend_on_the_epoch():
-  b = batcher("triplets", buckets=2)
-  shapes = [
-    set(jax.tree.leaves(x)[0].shape for x in batches(b, seed, epoch)[1])
-    for seed in (0, 1)
-    for epoch in range(4)
-  ]
-  assert len(set().union(*shapes)) <= 2
-  assert max(x[2] for x in set().union(*shapes)) == b.rows[-1]
-
-
 def test_a_plan_is_a_function_of_seed_and_epoch():
   b = batcher("pairs", sampler="grouped")
   blocks = b.sampler.blocks()

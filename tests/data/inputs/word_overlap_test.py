@@ -10,7 +10,6 @@ from as2jax.data.batches import examples as layouts
 from as2jax.data.inputs import word_overlap
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
-from as2jax.runtime.errors import InputError
 
 TRAIN = (
   Question("Q1", "Who ate the fish ?", (Candidate("a", "The cat ate the fish .", 1), Candidate("b", "A dog ran .", 0))),
@@ -70,8 +69,3 @@ def test_standardised_over_the_judged_training_pairs(form):
     (plain - fitted["mean"]) / fitted["deviation"],
     rtol=1e-6,
   )
-
-
-def test_an_unknown_form_is_refused():
-  with pytest.raises(InputError, match="overlap = 'share'.*by_length, counts, shares"):
-    word_overlap.WordOverlap("share")

@@ -174,18 +174,6 @@ def test_word_spans_spell_the_words(units, max_length, kind):
     np.testing.assert_array_equal(covered, unit.ids > 4)  # each text token is in one word
 
 
-def test_each_distinct_text_is_tokenised_once(monkeypatch):
-  seen = []
-  encode = Tokenizer.encode
-  monkeypatch.setattr(
-    Tokenizer, "encode", lambda self, texts, **kw: seen.extend(texts) or encode(self, texts, **kw)
-  )
-  units = [("a", "b"), ("a", "c"), ("b", "a"), ("a", "b")]
-  table = build_units(units, letters(), template="pair", max_length=9)
-  assert seen == ["a", "b", "c"]
-  np.testing.assert_array_equal(table.unit(0).ids, table.unit(3).ids)
-
-
 @pytest.mark.parametrize("find_words", [False, True])
 def test_chunks_change_nothing(monkeypatch, find_words):
   units = [(f"{a} {b}", f"{b}.{c}") for a, b, c in itertools.product("abc", "def", "ghi")]
