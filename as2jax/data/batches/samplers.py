@@ -188,9 +188,11 @@ class Sampler:
       raise InputError(
         f"batch.sampler = {self.name!r} is not known; use one of {', '.join(TRAINING)}"
       )
+    if not len(self.table):
+      return []
     blocks: list[np.ndarray] = []
     edges = np.flatnonzero(np.diff(self.table.question)) + 1
-    for examples in np.split(np.arange(len(self.table)), edges) if len(self.table) else ():
+    for examples in np.split(np.arange(len(self.table)), edges):
       if len(examples) <= self.limits.examples and self._at_once(examples):
         blocks.append(examples)
       else:
@@ -254,8 +256,10 @@ class Sampler:
           b, at = int(order[at]), at + 1
         else:
           break
-        fits = shard.try_add(blocks[b], self._units_of(blocks[b]))
-        (taken if fits else waiting).append(b)
+        if shard.try_add(blocks[b], self._units_of(blocks[b])):
+          taken.append(b)
+        else:
+          waiting.append(b)
       while (done := shard.close() if taken else None) is None:
         if len(taken) <= 1:
           raise self._too_large(blocks[taken[0] if taken else waiting[0]])
