@@ -99,7 +99,6 @@ def _hit(rank: int, score: float, text: str) -> str:
 @shown(
   "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
   "as2jax compare runs/bm25 runs/x --format=latex > table.tex",
-  "as2jax compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa",
 )
 def compare(
   systems: Annotated[
@@ -107,8 +106,7 @@ def compare(
     Argument(
       metavar="SYSTEM...",
       help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
-      "system's seeds joined by commas); the first is the base. `vs` between systems makes groups, "
-      "each with one run a dataset",
+      "system's seeds joined by commas); the first is the base",
     ),
   ],
   metrics: Annotated[

@@ -1,13 +1,10 @@
 """Compare systems question by question, each with the first.
 
-  BASE X Y: on one dataset, the difference of each metric with its tests.
-  A1 A2 vs B1 B2: systems A and B on the same datasets 1 and 2, in the same order (CETE, Figure 4).
-    `macro average`: each dataset weighs the same, the unit is the question (t-test with Welch and
-    Satterthwaite's degrees of freedom; signs of the weighted differences);
-    `datasets`: the unit is the dataset, whose means are paired.
-
 Of *these models* seeds are averaged per question, the question is the unit (t, rand.); of *these
-methods* seeds and questions are both random (`significance.methods_test`).
+methods* seeds and questions are both random (`significance.methods_test`). The average of two systems
+over several datasets has two readings (CETE, Figure 4). `macro average`: each dataset weighs the same,
+the unit is the question (t-test with Welch and Satterthwaite's degrees of freedom; signs of the
+weighted differences). `datasets`: the unit is the dataset, whose means are paired.
 """
 
 import json
@@ -21,9 +18,7 @@ from etils import epath
 from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance, tables
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.runtime.errors import InputError
 
-VERSUS = "vs"
 TESTED = ("p_t", "p_randomization", "p_methods")
 METHODS = ("of methods", "p", "finds")
 METHODS_LEGEND = (
@@ -51,30 +46,17 @@ def run(
     metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
 
   Raises:
-    InputError: systems that cannot be compared (see `run_scores.load`), a metric that they lack,
-      groups of different sizes, or with two runs on the same questions.
+    InputError: systems that cannot be compared (see `run_scores.load`), or lack a metric.
 
   """
-  for name in sorted(set(deterministic) - set(names))[:1]:
-    raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
-  datasets = []
-  for places in zip(*_groups(names), strict=True):
-    fixed = [name for name in places if name in deterministic]
-    options = {"split": split, "question_filter": question_filter, "deterministic": fixed}
-    datasets.append(run_scores.load(places, **options))
-  systems = [system for loaded in datasets for system in loaded]
+  options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
+  systems = run_scores.load(names, **options)
   wanted = list(dict.fromkeys(name.strip() for name in metrics.split(",")))
   if not metrics:
     wanted = ["mrr", "r@1"]
     if any("map" in system.values for system in systems):
       wanted = ["map", "mrr"]
-  if VERSUS in names:
-    _require_different_data(datasets)
-    rows = compare_groups(datasets, wanted, samples=samples, seed=seed)
-    text = groups_as_text
-  else:
-    rows = compare(systems, wanted, samples=samples, seed=seed)
-    text = as_text
+  rows = compare(systems, wanted, samples=samples, seed=seed)
   if form == "json":
     return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
   if form == "csv":
@@ -82,36 +64,7 @@ def run(
   if form in ("markdown", "latex"):
     return for_paper(rows, form)
   known = pretraining.under_table(system.pretraining for system in systems)
-  return "\n".join([text(rows), *_ledger(names, split), *known])
-
-
-def _groups(names: Sequence[str]) -> list[list[str]]:
-  """Return one group a system where `vs` parts them; else of each name a group on one dataset."""
-  groups: list[list[str]] = [[]]
-  for name in names:
-    if name == VERSUS:
-      groups.append([])
-    else:
-      groups[-1].append(name)
-  sizes = [len(group) for group in groups]
-  if len(set(sizes)) > 1 or not sizes[0]:
-    raise InputError(
-      f"groups of {', '.join(map(str, sizes))} systems: give each group one system a dataset, in the "
-      "same order: A1 A2 vs B1 B2"
-    )
-  return groups if VERSUS in names else [[name] for name in names]
-
-
-def _require_different_data(datasets: Sequence[Sequence[RunScores]]) -> None:
-  """Raise InputError where two data sets of groups are one, whose questions would count twice."""
-  first: dict[str, str] = {}
-  for system, *_ in datasets:
-    if system.fingerprint and system.fingerprint in first:
-      raise InputError(
-        f"{first[system.fingerprint]} and {system.name} have the same questions: the systems of a "
-        "group stand for different data sets; join the tables of several seeds by commas"
-      )
-    first[system.fingerprint] = system.name
+  return "\n".join([as_text(rows), *_ledger(names, split), *known])
 
 
 def _ledger(names: Sequence[str], split: str) -> list[str]:
@@ -130,10 +83,7 @@ def _ledger(names: Sequence[str], split: str) -> list[str]:
 def compare(
   loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int, seed: int
 ) -> list[Row]:
-  """Return one row a metric and system: its mean, and (but for the first) its tests against the first.
-
-  `sd` is that over seeds, `half_width` that of the mean over questions.
-  """
+  """Return one row a metric and system: its mean, and (but for the first) its tests against the first."""
   rows = []
   for metric in metrics:
     for number, system in enumerate(loaded):
@@ -159,16 +109,11 @@ def compare(
 def compare_groups(
   datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int, seed: int
 ) -> list[Row]:
-  """Return one row a metric, later group and scope: each dataset, then the average over them.
-
-  Args:
-    datasets: for each dataset, the system of each group.
-
-  """
+  """Return one row a metric, later group and scope: each dataset (its systems), then their average."""
   rows: list[Row] = []
   for metric in metrics:
     for group in range(1, len(datasets[0])):
-      head = {"metric": metric, "group": group + 1}
+      head: Row = {"metric": metric, "group": group + 1}
       ours, base, tested = [], [], []
       for systems in datasets:
         system, other = systems[group], systems[0]
@@ -177,21 +122,19 @@ def compare_groups(
         base.append(significance.question_means(b))
         tested.append(methods(system, other, metric))
         named = {"base": other.name, "system": system.name}
-        row = head | _scope(other.data, a.shape[1], a, b) | named
+        row = {**head, "scope": other.data, **named, "questions": a.shape[1]}
+        row |= {"base_mean": float(b.mean()), "mean": float(a.mean())}
         rows.append(row | _models(a, b, samples, seed) | _methods(tested[-1]))
       means = np.array([x.mean() for x in ours]), np.array([x.mean() for x in base])
-      macro = head | _scope("macro average", sum(map(len, ours)), *means)
+      head |= {"base_mean": float(means[1].mean()), "mean": float(means[0].mean())}
+      macro = {**head, "scope": "macro average", "questions": sum(map(len, ours))}
       tests = significance.macro_test(ours, base, samples=samples, seed=seed)
-      macro |= _gain(*tests, float(means[1].mean()))
+      macro |= _gain(*tests, head["base_mean"])
       rows.append(macro | _methods(significance.macro_methods_test(tested)))
       if len(datasets) > 1:  # one dataset has no spread over datasets
-        rows.append(head | _scope("datasets", None, *means) | _models(*means, samples, seed))
+        row = {**head, "scope": "datasets", "questions": None}
+        rows.append(row | _models(*means, samples, seed))
   return _adjusted(rows, ("metric", "scope"))
-
-
-def _scope(name: str, questions: int | None, ours: np.ndarray, base: np.ndarray) -> Row:
-  means = {"base_mean": float(base.mean()), "mean": float(ours.mean())}
-  return {"scope": name, "questions": questions, **means}
 
 
 def _models(values, base, samples, seed) -> Row:
@@ -264,10 +207,8 @@ def _cells(row: Row, holm: bool) -> list[str]:
 
 def methods_cells(row: Row) -> list[str]:
   """Return the half-width of a difference of methods, p, what would be found; or why not."""
-  if row.get("methods_note"):
-    return [row["methods_note"], "", ""]
   if row.get("p_methods") is None:
-    return ["", "", ""]
+    return [row.get("methods_note", ""), "", ""]
   detectable = f"{row['methods_detectable']:.4f}"
   return [f"± {row['methods_half_width']:.4f}", p_text(row["p_methods"]), detectable]
 
@@ -329,14 +270,7 @@ def groups_as_text(rows: Sequence[Row]) -> str:
 
 
 def for_paper(rows: Sequence[Row], form: str) -> str:
-  """Return the rows of `compare` with marks of significance, a column a metric, the best in bold.
-
-  Args:
-    form: `markdown` or `latex` (booktabs).
-
-  """
-  if any("scope" in row for row in rows):
-    raise InputError(f"--format={form} is for systems on one data set; for groups use text or csv")
+  """Return the rows of `compare` with marks of significance, a column a metric, the best in bold."""
   names = list(dict.fromkeys(row["system"] for row in rows))
   cells, bold = [["system"], *([name] for name in names)], set()
   best: dict[str, float] = {}
@@ -367,6 +301,9 @@ def marks(row: Row) -> str:
   p = row.get("p_randomization_holm", row.get("p_randomization"))
   methods = row.get("p_methods_holm", row.get("p_methods"))
   mark = ""
-  if p is not None and p < 0.05:
-    mark = "‡" if p < 0.01 else "†"
-  return mark + ("*" if methods is not None and methods < 0.05 else "")
+  for limit, sign in ((0.01, "‡"), (0.05, "†")):
+    if p is not None and p < limit and not mark:
+      mark = sign
+  if methods is not None and methods < 0.05:
+    mark += "*"
+  return mark

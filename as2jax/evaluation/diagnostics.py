@@ -27,20 +27,12 @@ Texts = dict[str, dict[str, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class Gathered:
-  """Hold the outputs of one seed on one split.
+  """Hold the outputs of one seed on one split."""
 
-  Attributes:
-    questions: that were asked, `n` of them.
-    outputs: of the system's method, float64, in the order of the examples.
-    chosen: positions of the questions for which texts were generated.
-    texts: {name: {name: the text of each chosen question}}, {} where the system generates none.
-
-  """
-
-  questions: Sequence[Question]
-  outputs: Tree
-  chosen: np.ndarray
-  texts: Texts
+  questions: Sequence[Question]  # that were asked, `n` of them
+  outputs: Tree  # of the system's method, float64, in the order of the examples
+  chosen: np.ndarray  # positions of the questions for which texts were generated
+  texts: Texts  # {name: {name: the text of each chosen question}}, {} where there are none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,20 +49,17 @@ class Diagnostics:
 
   Attributes:
     method: of the system: `(batch, train) → {…: array [s, e, …]}`, of the system's layout.
-    questions: those of a split that are asked, with the candidates that are.
-    diagnose: a pure function of the gathered outputs.
     generate: of the system: `(outputs, length) → {name: {name: word ids [n, l]}}`, 0 for none;
-      called with the outputs of some examples, spread evenly over the split. "" for none.
-    examples, length: how many questions are generated for; words of a text, at most.
+      called with the outputs of some examples, spread evenly over the split.
 
   """
 
   method: str
-  questions: Callable[[Sequence[Question]], tuple[Question, ...]]
+  questions: Callable[[Sequence[Question]], tuple[Question, ...]]  # those of a split that are asked
   diagnose: Callable[[Gathered], Diagnosis]
   generate: str = ""
-  examples: int = 5
-  length: int = 20
+  examples: int = 5  # questions that are generated for
+  length: int = 20  # words of a text, at most
 
 
 class Diagnoser:

@@ -49,9 +49,6 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   Args:
     side: `query` or `pool`.
 
-  Raises:
-    InputError: another similarity, or a vector that is not finite or too long for float32 scores.
-
   """
   if similarity not in SIMILARITIES:
     raise InputError(f"{similarity!r}: a pool can be searched by one of {', '.join(SIMILARITIES)}")
@@ -137,9 +134,6 @@ class Searcher:
       weights: whole numbers `[n]`: how often an entry counts where entries are counted.
       right: for each of t judgements, the numbers of the right entries of each query, one or more;
         None: nothing is counted, and one sweep is enough.
-
-    Raises:
-      InputError: widths that differ, no entries.
 
     """
     if queries.shape[1:] != pool.shape[1:] or not pool.shape[0] or not len(queries):

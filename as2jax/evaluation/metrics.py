@@ -52,22 +52,17 @@ def per_question(
   ties: str = "expected",
   names: Sequence[str] | None = None,
 ) -> dict[str, np.ndarray]:
-  """Return every metric of every question, as trec_eval defines it (ties apart).
+  """Return every metric of every question, as trec_eval defines it (ties apart): {metric: [questions]}.
 
-  AP averages the precision at each positive over all positives; a question without a positive
-  scores 0 on everything. `expected` is the exact expectation over uniformly random orders of tied
-  candidates, in closed form (McSherry and Najork 2008); `trec` orders ties by descending id (strcmp
-  of the UTF-8 bytes), `pessimistic` puts negatives first.
+  A question without a positive scores 0 on everything. `expected` is the exact expectation over
+  uniformly random orders of tied candidates, in closed form (McSherry and Najork 2008); `trec` orders
+  ties by descending id (strcmp of the UTF-8 bytes), `pessimistic` puts negatives first.
 
   Args:
     scores: one array [candidates] a question, higher is better; infinite ones tie.
     labels: one array [candidates] a question: 1 is positive, 0 and `UNKNOWN` are negative.
     ids: one list of candidate ids a question; needed by `trec` alone.
-    ties: one of `TIES`.
-    names: ids of the questions, for error messages.
-
-  Returns:
-    {metric: float64 [questions]} for each of `METRICS`.
+    ties: one of `TIES`; names: ids of the questions, for error messages.
 
   Raises:
     InputError: a NaN score, an unknown label or policy, lengths that differ, missing ids.
@@ -106,12 +101,7 @@ def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
 
 
 def filters(clean: str, official: str = "") -> dict[str, str]:
-  """Return the question filters of a data set: {name: rule of `RULES`}, no rule under two names.
-
-  Args:
-    clean, official: the rules of the data set's filters; "" for `official` where it has none.
-
-  """
+  """Return a data set's question filters from two rules: {name: rule}, no rule under two names."""
   named = {"clean": clean, "official": official, "answerable": "answerable", "all": "all"}
   kept: dict[str, str] = {}
   for name, rule in named.items():
@@ -135,17 +125,13 @@ def summarize(
   """Return mean, 95 % half-width over questions and their number, under names with the filter.
 
   Args:
-    values: {metric: [questions]}, as from `per_question`.
-    mask: bool [questions], as from `filter_mask`.
+    values: {metric: [questions]}, as from `per_question`; mask: as from `filter_mask`.
     where: data, question filter and split, `wikiqa-clean/test` of the name `map[wikiqa-clean/test]`.
-    ranges: as from `ranges_of` with the same mask; None where nothing is known of ties.
+    ranges: as from `ranges_of` with the same mask.
 
   Returns:
     {name: {"value", "half_width", "questions", "worst", "best", "tied_questions"}}, the last three
     where `ranges` has the metric; the half-width of one question is None.
-
-  Raises:
-    InputError: the question filter leaves no question.
 
   """
   count = int(np.count_nonzero(mask))
@@ -173,11 +159,7 @@ def require_float32(scores: np.ndarray, question: str) -> None:
 def tie_extremes(
   scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-  """Return each metric of each question under the worst and the best order of tied candidates.
-
-  The worst order puts the negatives of a group first, the best its positives. Arguments and errors
-  are those of `per_question`.
-  """
+  """Return each metric of each question under the worst and the best order of tied candidates."""
   worst = _metrics(_rank(scores, labels, None, "pessimistic", names))
   return worst, _metrics(_rank(scores, labels, None, "optimistic", names))
 
@@ -185,12 +167,7 @@ def tie_extremes(
 def ranges_of(
   worst: Mapping[str, np.ndarray], best: Mapping[str, np.ndarray], mask: np.ndarray
 ) -> Ranges:
-  """Return {metric: (worst mean, best mean, questions that differ)} over the questions in `mask`.
-
-  Args:
-    worst, best: {metric: [questions]}, as from `tie_extremes`.
-
-  """
+  """Return {metric: (worst mean, best mean, questions that differ)} over the questions in `mask`."""
   questions, ranges = max(int(mask.sum()), 1), {}
   for metric in worst:
     low, high = worst[metric][mask], best[metric][mask]
@@ -310,12 +287,7 @@ def _reciprocal_rank(ranking: _Ranking) -> np.ndarray:
 
 
 def reciprocal_of_first(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
-  """Return E[1 / rank of the first right entry], `[q]`, `wrong` + `right` entries in random order.
-
-  Args:
-    above: entries ranked above the tied ones; right: at least 1.
-
-  """
+  """Return E[1 / rank of the first right entry], `[q]`: `above` lie before the tied ones."""
   expected = np.zeros(len(above))
   live, missed, place = np.arange(len(above)), np.ones(len(above)), 0
   while len(live):  # one place of the tied entries a turn

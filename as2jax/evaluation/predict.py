@@ -71,14 +71,12 @@ def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) 
 
 
 class Predictor:
-  """Score questions with a run's system, for each seed of its variables.
+  """Score questions with a run's system, for each seed of its variables (their leading axis).
 
-  Compiled steps and batches are reused: a second split, or a later epoch, compiles nothing. Threads
-  may share a predictor; one at a time uses it.
+  A second split, or a later epoch, compiles nothing. Threads may share a predictor.
 
   Args:
-    components: of the run, as `as2jax.training.build` makes them: `model`, `predict_batcher`, `orders`.
-    seeds: the leading axis of the variables.
+    components: of the run, as `as2jax.training.build` makes them.
 
   """
 
@@ -107,8 +105,7 @@ class Predictor:
 
     Args:
       variables: the model's, `[seed, …]`.
-      request: whether the questions are a request in place of a split: batches then shrink to what
-        they hold, to one of a few sizes, and their tokens are kept in no cache on disk.
+      request: whether batches shrink to what they hold, to one of a few sizes, uncached on disk.
 
     Raises:
       InputError: a vector or a score is not finite.
@@ -142,12 +139,7 @@ class Predictor:
     return batcher
 
   def warm_up(self, variables: Any, questions: Sequence[Question]) -> None:
-    """Compile the programs of every size that a request's batches may have.
-
-    Args:
-      questions: any that the model can read.
-
-    """
+    """Compile the programs of every size that a request's batches may have, by any `questions`."""
     whole = self.components.predict_batcher(questions, self.layout, cache=False)
     batchers = sizes(whole)
     short = short_rows(whole) if self._on_cpu else None
@@ -175,12 +167,7 @@ class Predictor:
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
   ) -> tuple[np.ndarray, Batcher]:
-    """Return the vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table.
-
-    Raises:
-      InputError: one is not finite.
-
-    """
+    """Return the vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table."""
     with self._lock:
       batcher = self.batcher(questions, "sentences", request=request)
       vectors = np.zeros((self.seeds, len(batcher.units.lengths), 0), np.float32)
@@ -295,10 +282,8 @@ def plans(batcher: Batcher, *, apart: bool, request: bool) -> list[tuple[Batcher
   """Return batchers with their plans, which together hold each example once.
 
   Args:
-    batcher: of all examples.
-    apart: whether short texts may have rows of their own.
-    request: whether the questions are a request, whose programs are all compiled beforehand: one
-      batch of short texts is enough then, and the others' batch shrinks to what it holds.
+    apart: whether short texts may have rows of their own; of a `request`, whose programs are all
+      compiled beforehand, one batch of short texts is enough, and the others' batch shrinks.
 
   """
   blocks = batcher.sampler.blocks()
@@ -325,8 +310,7 @@ def sizes(batcher: Batcher) -> list[Batcher]:
   """Return batchers of the same tables whose batches have all the tokens, half, a quarter …
 
   Below `FINE` tokens a shard there are three quarters of each, too. Below one row, rows are shorter:
-  such a batcher takes only texts that fit. The smallest still holds one example, each of whose units
-  may fill a row.
+  such a batcher takes only texts that fit. The smallest still holds one example.
   """
   batchers, limits = [batcher], batcher.sampler.limits
   least = batcher.examples.members.shape[1]

@@ -42,15 +42,13 @@ class Evaluation:
   Attributes:
     metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions, worst, best, tied_questions}}.
     values: {`map[wikiqa-clean/test]`: [questions that are counted]}.
-    per_question: {metric: [questions]}.
-    notes: what a reader must know (ties that move a metric).
-    scalars: for the log, by name.
+    notes: what a reader must know; scalars: for the log.
 
   """
 
   metrics: dict[str, dict]
   values: dict[str, np.ndarray]
-  per_question: dict[str, np.ndarray]
+  per_question: dict[str, np.ndarray]  # by metric
   notes: list[str]
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -63,13 +61,7 @@ class Evaluation:
     *,
     noted: bool,
   ) -> None:
-    """Add the means over the questions in `mask`; where `noted`, say what ties move.
-
-    Args:
-      where: `wikiqa-clean/test`.
-      values: {metric: [questions]}; extremes: (worst, best) likewise, by the order of ties.
-
-    """
+    """Add the means over the questions in `mask`; where `noted`, say what ties move."""
     ranges = metrics.ranges_of(*extremes, mask)
     self.metrics.update(metrics.summarize(values, mask, where=where, ranges=ranges))
     for metric, of_metric in values.items():
@@ -184,25 +176,15 @@ def versions() -> dict[str, str]:
 def data_record(dataset: Dataset, section: Any) -> dict:
   """Return what results say of the data: statistics, text rules, the part trained on.
 
-  The log names splits with pairs labelled both 0 and 1, those that share questions with train, and files
-  that are not the official ones.
+  The log names splits with pairs labelled both 0 and 1, and those that share questions with train.
   """
   statistics = data_card(dataset)
   for line in (*contradictions(statistics), *shared_with_training(statistics)):
     log.warning("%s", line)
-  splits, others = {}, []
+  splits = {}
   for name, entry in statistics["splits"].items():
     counts = entry["question_filters"].get("all", entry["question_filters"].get("pool"))
     splits[name] = {**counts, **entry}
-    if entry["content"] == "other":
-      others.append(name)
-  if others:
-    log.warning(
-      "%s: the files of %s in %s have the official counts, but not the SHA-256 of the official files",
-      dataset.name,
-      ", ".join(others),
-      dataset.source,
-    )
   return {
     **statistics,
     "splits": splits,
@@ -216,14 +198,7 @@ def data_record(dataset: Dataset, section: Any) -> dict:
 
 
 def changed_split(record: dict, dataset: Any, splits: Collection[str] = ()) -> str | None:
-  """Return the first split that differs from the results' record; None where none does.
-
-  Args:
-    record: `data` of `results.json`.
-    dataset: what its config reads now; splits that either lacks are not compared.
-    splits: which are compared; all where empty.
-
-  """
+  """Return the first of `splits` (or all) that differs from the results' `data`, None of none."""
   for split, its in record["splits"].items():
     now = dataset.fingerprints.get(split, its["fingerprint"])
     if now != its["fingerprint"] and (not splits or split in splits):
@@ -241,10 +216,7 @@ def require_unchanged(folder: str, content: dict, dataset: Any) -> None:
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
-  """Return mean and s.d. over seeds of every metric, with the half-width over questions.
-
-  The half-width is that of the questions' means over seeds, as in a comparison.
-  """
+  """Return mean and s.d. over seeds of every metric, with the half-width over questions' means."""
   summary = {}
   for name, first in outcomes[0].metrics.items():
     mean, sd = mean_sd(np.asarray([outcome.metrics[name]["value"] for outcome in outcomes]))
@@ -361,12 +333,7 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
 
 
 def summary(content: dict[str, Any], folder: str) -> str:
-  """Return the end of a run: the figures that select, best epochs, what to type next.
-
-  Args:
-    content: of `results.json`; folder: of the run, as it is typed.
-
-  """
+  """Return the end of a run: the figures that select, best epochs, what to type next."""
   main = f"-{QUESTION_FILTERS[content['task']]}/"
   metrics = {name: entry for name, entry in content["metrics"].items() if main in name}
   lines = [table({**content, "metrics": metrics}, folder)]

@@ -154,11 +154,9 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
     InputError: a score is not finite.
 
   """
-  if not np.isfinite(scores).all():
-    at = int(np.argmin(np.isfinite(scores)))
+  for at in np.flatnonzero(~np.isfinite(scores))[:1]:
     raise InputError(
-      f"the score of passage {at + 1} of the pool is {scores[at]}, which cannot be "
-      "ranked; correct the ranker"
+      f"the score of passage {at + 1} of the pool is {scores[at]}: correct the ranker"
     )
   chosen = np.arange(len(scores))
   if k < len(scores):
@@ -191,9 +189,7 @@ def evaluate(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Eval
 def write(
   folder: epath.PathLike, evaluation: Evaluation, ranked: Ranked, pool: Pool, *, tag: str
 ) -> None:
-  """Write `run.trec` (the best of each query), `qrels.trec` (gold), `qrels-any.trec` and
-  `per_question.tsv`, where `asked` is the number of queries with the same gold passage.
-  """
+  """Write `run.trec` (the best of each query), `qrels.trec`, `qrels-any.trec`, `per_question.tsv`."""
   folder = epath.Path(folder)
   if processes.first():
     folder.mkdir(parents=True, exist_ok=True)
@@ -216,56 +212,6 @@ def texts_of(pool: Pool) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
   return queries, with_candidates(one, [np.arange(len(pool.passages))])
 
 
-class SearchPool:
-  """Rank a pool by the vectors of a system that encodes; its first score is the one that ranks."""
-
-  def __init__(self, config: Any, data: Retrieval, predictor: Any):
-    self.config, self.data, self.predictor = config, data, predictor
-    self.searcher = exact_search.Searcher(predictor.mesh, k=config.evaluation.depth)
-    self._texts: dict[str, tuple[tuple[Question, ...], tuple[Question, ...]]] = {}
-    model, known = predictor.model, exact_search.SIMILARITIES
-    first = model.ranking_score
-    if first not in known:
-      raise InputError(
-        f"model.score = {first!r}: a pool can be searched by {', '.join(known)}; set "
-        "--config.model.score"
-      )
-    self.scores = [first, *(n for n in model.score_names if n in known and n != first)]
-
-  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """Return for each seed of the variables {score: the ranking of the pool}."""
-    pool, ties = self.data.pools[split], self.config.evaluation.ties
-    if split not in self._texts:
-      self._texts[split] = texts_of(pool)
-    texts, (anchor,) = self._texts[split]
-    of_queries, _ = self.predictor.embed(variables, texts)
-    of_passages, _ = self.predictor.embed(variables, (anchor,))
-    asked = numbers(query.text for query in texts)
-    held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
-    by_seed = []
-    for queries, passages in zip(of_queries[:, asked], of_passages[:, held], strict=True):
-      rankings = {}
-      for name in self.scores if every_score else self.scores[:1]:
-        rankings[name] = by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
-      by_seed.append(rankings)
-    return by_seed
-
-
-class ScorePool:
-  """Rank a pool by the scores that a ranker without parameters gives all of it."""
-
-  def __init__(self, config: Any, data: Retrieval, ranker: Any):
-    self.config, self.data, self.ranker = config, data, ranker
-
-  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """Return {score: the ranking of the pool}, as of one seed."""
-    del variables, every_score
-    pool, evaluation = self.data.pools[split], self.config.evaluation
-    score = self.ranker.scorer.over_pool([passage.text for passage in pool.passages])
-    ranked = by_scores(score, pool, depth=evaluation.depth, ties=evaluation.ties)
-    return [{self.ranker.model.ranking_score: ranked}]
-
-
 class Retrieved(NamedTuple):
   """Hold the best passages of each query by another run."""
 
@@ -275,35 +221,71 @@ class Retrieved(NamedTuple):
   reciprocal_ranks: dict[str, np.ndarray]
 
 
-class RerankRetrieved:
-  """Rank again what another run retrieved from a pool (`data.ranking`), pair by pair."""
+class PoolRanker:
+  """Rank pools in the way that a system can: by vectors, by scores, or what another run retrieved.
+
+  Args:
+    predictor: of the system; splits: whose first stage (`data.ranking`) is read at once.
+
+  """
 
   def __init__(self, config: Any, data: Retrieval, predictor: Any, splits: Sequence[str]):
     self.config, self.data, self.predictor = config, data, predictor
-    self._retrieved: dict[str, Retrieved] = {}
-    for split in splits:  # what is wrong with the files is found before anything is trained
-      self._of(split)
+    self.ties, self.depth = config.evaluation.ties, config.evaluation.depth
+    self.model = model = predictor.model
+    self.scores, self._kept = [model.ranking_score], {}
+    if not model.has_parameters:
+      self.method = self._by_words
+    elif not model.encodes:
+      self.method = self._again
+      for split in splits:  # what is wrong with the files is found before anything is trained
+        self._kept[split] = retrieved(config.data.ranking, data.pools[split], split, self.depth)
+    else:
+      self.method = self._by_vectors
+      self.searcher = exact_search.Searcher(predictor.mesh, k=self.depth)
+      known = exact_search.SIMILARITIES
+      if self.scores[0] not in known:
+        raise InputError(
+          f"model.score = {self.scores[0]!r}: a pool can be searched by {', '.join(known)}; set "
+          "--config.model.score"
+        )
+      self.scores += [n for n in model.score_names if n in known and n not in self.scores]
 
   def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """Return for each seed of the variables {score: the ranking of what was retrieved}."""
-    del every_score  # there is one
-    first_stage, ties = self._of(split), self.config.evaluation.ties
+    """Return for each seed of the variables {score: the ranking of the pool}, the first that ranks."""
+    scores = self.scores if every_score else self.scores[:1]
+    return self.method(variables, split, self.data.pools[split], scores)
+
+  def _by_vectors(self, variables, split, pool, scores) -> list[dict[str, Ranked]]:
+    if split not in self._kept:
+      self._kept[split] = texts_of(pool)
+    texts, (anchor,) = self._kept[split]
+    of_queries, _ = self.predictor.embed(variables, texts)
+    of_passages, _ = self.predictor.embed(variables, (anchor,))
+    asked = numbers(query.text for query in texts)
+    held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
     by_seed = []
-    for scores in self.predictor(variables, first_stage.questions):
-      name, values = next(iter(scores.items()))
-      by_seed.append({name: reranked(values, first_stage, self.data.pools[split], ties=ties)})
+    for queries, passages in zip(of_queries[:, asked], of_passages[:, held], strict=True):
+      rankings = {}
+      for name in scores:
+        rankings[name] = by_vectors(self.searcher, queries, passages, pool, name, ties=self.ties)
+      by_seed.append(rankings)
     return by_seed
 
-  def _of(self, split: str) -> Retrieved:
-    if split not in self._retrieved:
-      pool, depth = self.data.pools[split], self.config.evaluation.depth
-      self._retrieved[split] = retrieved(self.config.data.ranking, pool, split, depth=depth)
-    return self._retrieved[split]
+  def _by_words(self, variables, split, pool, scores) -> list[dict[str, Ranked]]:
+    score = self.predictor.scorer.over_pool([passage.text for passage in pool.passages])
+    return [{scores[0]: by_scores(score, pool, depth=self.depth, ties=self.ties)}]
+
+  def _again(self, variables, split, pool, scores) -> list[dict[str, Ranked]]:
+    first_stage = self._kept[split]
+    by_seed = []
+    for found in self.predictor(variables, first_stage.questions):
+      values = next(iter(found.values()))
+      by_seed.append({scores[0]: reranked(values, first_stage, pool, ties=self.ties)})
+    return by_seed
 
 
-def retrieved(
-  run: epath.PathLike, pool: Pool, split: str, *, depth: int | None = None
-) -> Retrieved:
+def retrieved(run: epath.PathLike, pool: Pool, split: str, depth: int | None = None) -> Retrieved:
   """Read `eval/<split>/run.trec` and `per_question.tsv` of a run over the same pool.
 
   Args:

@@ -36,27 +36,22 @@ class RunScores:
   """Hold one system's values on the questions that a question filter counts.
 
   Attributes:
-    name: the run folder, or the table(s), as given.
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
-    ids: of the questions, sorted.
-    values: {metric: [seeds, questions]}.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
-    note: `results.best_before_training` of a run; "" of a table.
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
     origins: digests of the parameters with which each seed began, of a run with a warm start.
-    fingerprint: SHA-256 of the questions with their labels; "" of a table, which does not say it.
 
   """
 
-  name: str
+  name: str  # the run folder, or the table(s), as given
   data: str
-  ids: tuple[str, ...]
-  values: dict[str, np.ndarray]
+  ids: tuple[str, ...]  # of the questions, sorted
+  values: dict[str, np.ndarray]  # by metric, [seeds, questions]
   deterministic: bool = False
-  note: str = ""
+  note: str = ""  # `results.best_before_training` of a run
   pretraining: tuple[str, ...] = ()
   origins: tuple[str, ...] = ()
-  fingerprint: str = ""
+  fingerprint: str = ""  # SHA-256 of the questions with their labels; "" of a table
 
   @property
   def shared_stage(self) -> bool:
@@ -97,16 +92,16 @@ def load(
       which are measured by the judgements of the first folder; the files of one system's seeds are
       joined by commas (a name that exists is never taken apart).
     split: of run folders.
-    question_filter: one of `QUESTION_FILTERS`; None is `clean`, and `answerable` where no run folder says what
-      is clean.
-    deterministic: those of the names that stand for systems without randomness; what a file that is
-      no run's folder came from is not known otherwise.
+    question_filter: one of `QUESTION_FILTERS`; None is `clean`, of files alone `answerable`.
+    deterministic: those of the names that stand for systems without randomness.
 
   Raises:
     InputError: no such run, split or table; other data, other questions or another policy for ties
       than the first system's; a question filter that leaves no question.
 
   """
+  for name in sorted(set(deterministic) - set(names))[:1]:
+    raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
   runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
   judge = next(iter(runs.values()), None)
   for run in runs.values():
@@ -222,12 +217,7 @@ def _measured(file: str, judge: _Source | None, split: str) -> Table:
 
 
 def scores_of(path: epath.PathLike, questions: Sequence[Question], run: Run) -> list[np.ndarray]:
-  """Return the float32 scores that a run has of every candidate, one array a question.
-
-  Raises:
-    InputError: the file lacks a question or a candidate, or ranks one that the question has not.
-
-  """
+  """Return the float32 scores that a run has of every candidate, one array a question."""
   found = []
   for question in questions:
     ids = [candidate.id for candidate in question.candidates]
@@ -255,11 +245,7 @@ def of_pool(
 
   Args:
     right: question filter (`gold`, `any`) -> {question: ids of the right passages}.
-    asked: question -> number of questions with its answer.
-    size: of the pool.
-
-  Raises:
-    InputError: the file lacks a question, lists more passages than the pool has, or no right one.
+    asked: question -> number of questions with its answer; size: of the pool.
 
   """
   names = list(right["gold"])
@@ -366,19 +352,14 @@ def _require_same_data(first: _Source, other: _Source, split: str) -> None:
     if a != b:
       raise InputError(
         f"{other.name} was evaluated with other {what} than {first.name}: {b:.10}, not {a:.10}; compare "
-        "runs of one dataset, split, task and policy for ties, or groups of runs with `vs` between them"
+        "runs of one dataset, split, task and policy for ties"
       )
 
 
 def _values(
   source: _Source, rule: str, first: list[tuple[str, float, float]] | None
 ) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray]]:
-  """Return the questions counted, with their numbers, and {metric: [seeds, questions]} of a system.
-
-  Args:
-    first: the questions of the first system, which must be the same; None of itself.
-
-  """
+  """Return the questions counted (those of the `first` system), and {metric: [seeds, questions]}."""
   by_seed: list[dict[str, np.ndarray]] = []
   for file, (ids, table) in source.tables.items():
     rows = sorted(np.flatnonzero(_counted(table, rule)).tolist(), key=ids.__getitem__)

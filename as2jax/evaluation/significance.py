@@ -72,9 +72,6 @@ def methods_test(
     fixed: whether a and b are without randomness (BM25, an untrained cosine): their seed variance
       is 0, and one run is all there is.
 
-  Raises:
-    InputError: other questions, fewer than two, or a value that is not finite.
-
   """
   difference = _differences(a, b)
   mean, count = float(difference.mean()), len(difference)
@@ -207,10 +204,6 @@ def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
   """Compare two methods' averages over datasets, on each of which both were trained apart.
 
   The variance of the average is Σ_k V_k / K², with Welch and Satterthwaite's degrees of freedom.
-
-  Args:
-    parts: the comparison on each dataset (`methods_test`).
-
   """
   difference = float(np.mean([part.difference for part in parts]))
   for part in parts:

@@ -51,7 +51,6 @@ def evaluate(
 
   Args:
     scores: one float32 array a question, higher is better.
-    ties: policy of `metrics.per_question`.
     questions: those of the split that are ranked; all of it where not given.
 
   """
@@ -163,8 +162,8 @@ class Rerank(_Task):
   def measure(self, variables: Any, split: str) -> list[Evaluation]:
     """Return one evaluation a seed of the variables, by the score that ranks.
 
-    Questions without a right answer (if others have one) are not predicted: any order of their
-    candidates is worth 0. Scalars have what the other scores give of the metric that selects.
+    Questions without a right answer (if others have one) are worth 0, and not predicted. Scalars have
+    what the other scores give of the metric that selects.
     """
     every, by_seed = self.data.splits[split], []
     asked = [i for i, question in enumerate(every) if question.positives] or range(len(every))
@@ -197,13 +196,7 @@ class Rerank(_Task):
 
 
 class Retrieve(_Task):
-  """Rank one pool for all queries, in the way that the system can.
-
-  Raises:
-    InputError: another policy for ties or metric than a pool has, a split without a question that has
-      a right answer, a score that cannot be searched, or (of a cross-encoder) no `data.ranking`.
-
-  """
+  """Rank one pool for all queries, in the way that the system can."""
 
   def __init__(self, config: Any, data: Retrieval, predictor: Any):
     super().__init__(config, data)
@@ -220,12 +213,7 @@ class Retrieve(_Task):
           f"{data.name}: no question of the split {split} has a right answer (label 1): leave it out of "
           "evaluation.splits, or hold training questions out in its place (data.holdout=0.1)"
         )
-    if not predictor.model.has_parameters:
-      self.rank: Any = retrieve.ScorePool(config, data, predictor)
-    elif predictor.model.encodes:
-      self.rank = retrieve.SearchPool(config, data, predictor)
-    else:
-      self.rank = retrieve.RerankRetrieved(config, data, predictor, self.measured)
+    self.rank = retrieve.PoolRanker(config, data, predictor, self.measured)
 
   def measure(self, variables: Any, split: str) -> list[Evaluation]:
     """Return one evaluation a seed of the variables, by the score that ranks."""

@@ -184,7 +184,7 @@ def grid(
     drawing.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
   for i, word in enumerate(rows):
     y = head + CELL * i
-    drawing.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
+    drawing.squares([(left, y)], CELL - 1, "grid", wide=CELL * len(columns) - 1, opacity=0.5)
     drawing.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
   highest = max(float(np.abs(values).max(initial=0.0)), 1e-9)
   strength = np.rint(values / highest * SHADES).astype(int)
@@ -196,5 +196,5 @@ def grid(
   for i, j in enumerate(best):
     tip = f"{rows[i]} – {columns[j]}: {float(values[i, j]):.3f}"
     x, y = left + CELL * j + 7.5, head + CELL * i + 7.5
-    drawing.rect(x, y, 6, 6, "ink", hollow=True, stroke=1, tip=tip)
+    drawing.squares([(x, y)], 6, "ink", hollow=True, stroke=1, tip=tip)
   return drawing

@@ -59,7 +59,7 @@ class Drawing:
     self.title, self.description = title, description
     self.shapes: list[Markup] = []
 
-  def line(self, points: Sequence[tuple[float, float]], colour: str, **style: Any) -> None:
+  def line(self, points: Sequence[Sequence[float]], colour: str, **style: Any) -> None:
     """Draw an open line; `stroke`, `dash`, `opacity` and `tip` in `style`, as of all shapes."""
     places = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
     self._add("polyline", f"d-{colour}", {"fill": "none", "points": places}, **style)
@@ -71,29 +71,20 @@ class Drawing:
     kind = "h" if hollow else "f"
     self._add("circle", f"{kind}-{colour}", {"cx": x, "cy": y, "r": radius}, **style)
 
-  def rect(
+  def squares(
     self,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
+    corners: Sequence[tuple[float, float]],
+    size: float,
     colour: str,
     *,
+    wide: float = 0,
     hollow: bool = False,
     **style: Any,
   ) -> None:
-    """Draw a rectangle."""
-    kind, place = "h" if hollow else "f", {"x": x, "y": y, "width": width, "height": height}
-    self._add("rect", f"{kind}-{colour}", place, **style)
-
-  def squares(
-    self, corners: Sequence[tuple[float, float]], size: float, colour: str, **style: Any
-  ) -> None:
-    """Draw filled squares of one size and colour, by their upper left corners, as one shape."""
-    side, parts = _number(size), []
-    for x, y in corners:
-      parts.append(f"M{_number(x)} {_number(y)}h{side}v{side}h-{side}z")
-    self._add("path", f"f-{colour}", {"d": "".join(parts)}, **style)
+    """Draw squares (rectangles so `wide`) of one size, by their upper left corners, as one shape."""
+    kind, height, width = "h" if hollow else "f", _number(size), _number(wide or size)
+    parts = [f"M{_number(x)} {_number(y)}h{width}v{height}h-{width}z" for x, y in corners]
+    self._add("path", f"{kind}-{colour}", {"d": "".join(parts)}, **style)
 
   def text(
     self,
@@ -108,9 +99,7 @@ class Drawing:
     turn: float = 0,
   ) -> None:
     """Write text whose base line begins, has its middle or ends at (x, y)."""
-    place: dict[str, Any] = {"x": x, "y": y, "font-size": size}
-    if anchor != "start":
-      place["text-anchor"] = anchor
+    place: dict[str, Any] = {"x": x, "y": y, "font-size": size, "text-anchor": anchor}
     if bold:
       place["font-weight"] = 600
     if turn:
@@ -163,22 +152,13 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
   return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def label(value: float, step: float = 0.0) -> str:
-  """Return a value as it stands beside an axis; more digits where neighbours lie `step` apart."""
-  if value == 0:
-    return "0"
-  apart = math.log10(abs(value) / step) if step else 0.0
-  if abs(value) >= 1e5 or abs(value) < 1e-3:
-    digits = max(math.ceil(apart - 1e-9), 1)
-    mantissa, _, power = f"{value:.{digits}e}".partition("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")
-  return f"{value:.{max(math.ceil(apart + 1), 6)}g}".replace("-", "−")
-
-
 def labels(values: Sequence[float]) -> list[str]:
   """Return what stands beside the ticks of an axis, no two of them alike."""
-  step = values[1] - values[0] if len(values) > 1 else 0.0
-  return [label(value, step) for value in values]
+  for digits in range(6, 17):
+    said = [f"{value:.{digits}g}".replace("-", "−") for value in values]
+    if len(set(said)) == len(values):
+      return said
+  return [repr(value) for value in values]
 
 
 def spread(values: Sequence[float], margin: float = 0.06) -> tuple[float, float]:
@@ -189,10 +169,9 @@ def spread(values: Sequence[float], margin: float = 0.06) -> tuple[float, float]
 
 
 class Frame:
-  """Map values to pixels within a rectangle of a figure, and draw its axes.
+  """Map values to pixels within a box (left, top, right, bottom) of a figure, and draw its axes.
 
-  Attributes:
-    left, top, right, bottom: its edges, in pixels.
+  Args:
     x, y: the values at its edges, (low, high).
 
   """

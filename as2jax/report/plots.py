@@ -27,13 +27,7 @@ class Mark(NamedTuple):
 
 
 def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) -> Drawing:
-  """Draw a line a mark: the mean with its half-width, below headings.
-
-  Args:
-    blocks: marks by heading, "" for none.
-    axis: what is shown; left: pixels of the labels.
-
-  """
+  """Draw a line a mark, below headings: the mean with its half-width; `left` pixels of labels."""
   ends, said, rows = [], [], 0.0
   for heading, marks in blocks.items():
     rows += len(marks) + 0.75
@@ -95,13 +89,13 @@ def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
 
 
 class Curve(NamedTuple):
-  """Hold the values of one seed of one system; `best` is the step of its best checkpoint."""
+  """Hold the values of one seed of one system."""
 
   label: str
   number: int
   x: tuple[float, ...]
   y: tuple[float, ...]
-  best: float | None = None
+  best: float | None = None  # the step of its best checkpoint
 
 
 def training(runs: Runs) -> dict[str, Drawing]:

@@ -21,16 +21,8 @@ from as2jax.runtime.files import read_object, refuse_others
 Ranking = dict[str, dict[str, float]]  # question -> candidate -> score
 RETRIEVED = 5  # passages of a pool that are shown of each system
 DIGITS = 12  # of a digest
-CHOSEN = (
-  "model.name",
-  "encoder.pretrained",
-  "loss.name",
-  "optimizer.name",
-  "optimizer.rate",
-  "epochs",
-  "batch.sampler",
-  "data.max_length",
-)
+CHOSEN = "model.name encoder.pretrained loss.name optimizer.name optimizer.rate epochs".split()
+CHOSEN += ["batch.sampler", "data.max_length"]
 ADVICE = "it was changed by hand; have it made anew"
 
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from as2jax.encoders import pretraining
-from as2jax.evaluation import compare, results, significance
+from as2jax.evaluation import compare, metrics, results, significance
 from as2jax.report.runs import Runs, System
 
 LEVEL = 0.05
-TIES_MATTER = 0.0005  # a range of a mean over orders of tied candidates that is worth a sentence
 PROTOCOL = {
   "rerank": "each question's own candidates are ranked",
   "retrieve": "one pool of sentences is ranked for every question",
@@ -41,31 +40,26 @@ def sentence(runs: Runs, row: Row, base: Row) -> str:
   us, them, gain = named[row["system"]], named[base["system"]], row["difference"]
   size = f"by {abs(gain):.3f} ± {row['difference_half_width']:.3f}"
   p = row.get("p_randomization_holm", row["p_randomization"])
-  adjusted = ", adjusted by Holm's method" if p != row["p_randomization"] else ""
-  told = f"p {_p(p)} by the randomization test over questions{adjusted}"
+  told = f"p {_p(p)} by the randomization test over questions"
+  if p != row["p_randomization"]:
+    told += ", adjusted by Holm's method"
+  way, better = ("higher", "better") if gain > 0 else ("lower", "worse")
   if gain == 0:
     head = f"{us} and {them} have the same {metric} on {where}"
   elif p < LEVEL:
-    head = f"{us} is {'better' if gain > 0 else 'worse'} than {them} in {metric} on {where}, {size}"
+    head = f"{us} is {better} than {them} in {metric} on {where}, {size}"
   else:
-    way = "higher" if gain > 0 else "lower"
-    head = (
-      f"No difference between {us} and {them} is shown: {metric} of {us} is {way} {size} on {where}"
+    head = f"No difference between {us} and {them} is shown: {metric} is {way} {size} on {where}"
+  methods = f"a difference {row['methods_note']}."
+  if not row["methods_note"]:
+    p = row.get("p_methods_holm", row["p_methods"])
+    methods = (
+      f"they {'differ' if p < LEVEL else 'are not shown to differ'}: ± {row['methods_half_width']:.3f} "
+      f"over seeds and questions, p {_p(p)}; a difference of {row['methods_detectable']:.3f} would be "
+      "found in 80 % of cases."
     )
   counted = f"{row['questions']} questions; seeds: {row['seeds']} against {base['seeds']}"
-  return f"{head} ({counted}). These models: {told}. {_methods(row)}"
-
-
-def _methods(row: Row) -> str:
-  """Say what is shown of the methods, whose training has randomness."""
-  if row["methods_note"]:
-    return f"These methods: a difference {row['methods_note']}."
-  p = row.get("p_methods_holm", row["p_methods"])
-  known = "differ" if p < LEVEL else "are not shown to differ"
-  return (
-    f"These methods {known}: ± {row['methods_half_width']:.3f} over seeds and questions, p {_p(p)}; "
-    f"a difference of {row['methods_detectable']:.3f} would be found in 80 % of cases."
-  )
+  return f"{head} ({counted}). These models: {told}. These methods: {methods}"
 
 
 def _metric(row: Row) -> tuple[str, str]:
@@ -116,16 +110,13 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
     found.append(f"{row['note']}: training did not improve it")
   if content is None:
     return [*found, "made elsewhere: how it was trained, and what it has seen, is not known here"]
-  widest, most = None, TIES_MATTER
   for outcome in content["seeds"]:
-    entry = outcome["metrics"].get(row["metric"])
-    if entry and entry["best"] - entry["worst"] > most:
-      widest, most = entry, entry["best"] - entry["worst"]
-  if widest:
-    found.append(
-      f"ties touch {widest['tied_questions']} questions: by their order the mean lies between "
-      f"{widest['worst']:.3f} and {widest['best']:.3f}"
-    )
+    entry = outcome["metrics"].get(row["metric"], {"best": 0, "worst": 0})
+    if entry["best"] - entry["worst"] > metrics.TIE_TOLERANCE:
+      found.append(
+        f"ties touch {entry['tied_questions']} questions of seed {outcome['seed']}: by their order the "
+        f"mean lies between {entry['worst']:.3f} and {entry['best']:.3f}"
+      )
   for line in content.get("identity", {}).get("changed", ()):
     found.append(f"changed while it ran: {line}")
   if "test" in split.split("+"):
@@ -144,9 +135,8 @@ def _of_data(record: dict[str, Any]) -> list[str]:
   for split, its in record.get("splits", {}).items():
     if its.get("contradictory_pairs"):
       lines.append(f"{its['contradictory_pairs']} pairs of {split} are labelled both 0 and 1")
+    if its.get("content") == "other":
+      lines.append(f"the files of {split} have not the SHA-256 of the official ones")
   if record.get("verdict") == "differs":
     lines.append("the files are not the official ones: their counts differ from the published")
-  others = [s for s, its in record.get("splits", {}).items() if its.get("content") == "other"]
-  if others:
-    lines.append(f"the files of {', '.join(others)} have not the SHA-256 of the official ones")
   return lines

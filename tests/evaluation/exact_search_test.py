@@ -123,13 +123,10 @@ def test_a_distance_is_reported_without_cancellation():
 
 def test_bad_input_is_named():
   searcher = Searcher(sharding.make_mesh(), k=1, rows=4, queries=2)
-  ones = np.ones((2, 3), np.float32)
   with pytest.raises(InputError, match="of one width"):
-    searcher(ones, np.ones((4, 2), np.float32))
-  with pytest.raises(InputError, match="not finite"):
-    exact_search.prepared(np.full((1, 2), np.nan), "dot", side="pool")
-  for similarity in exact_search.SIMILARITIES:  # finite itself, but its products are not
+    searcher(np.ones((2, 3), np.float32), np.ones((4, 2), np.float32))
+  for value in (np.nan, 3e19):  # finite itself, but its products are not
     with pytest.raises(InputError, match="query vector 2 is not finite, or too long"):
-      exact_search.prepared(np.float32([[1, 1], [1, 3e19]]), similarity, side="query")
+      exact_search.prepared(np.float32([[1, 1], [1, value]]), "dot", side="query")
   with pytest.raises(InputError, match="searched by one of dot, cosine, euclidean"):
-    exact_search.prepared(ones, "head", side="pool")
+    exact_search.prepared(np.ones((2, 3), np.float32), "head", side="pool")

@@ -38,14 +38,6 @@ def test_a_test_file_alone_is_evaluated(tmp_path):
     own(tmp_path / "counts", "idf_overlap", split="test")
 
 
-def test_dev_without_an_answer_keeps_test_from_nothing(tmp_path):
-  """Nothing is selected by it, where nothing is trained."""
-  (tmp_path / "dev.tsv").write_text("question\tcandidate\tlabel\nwho\tnobody\t0\n")
-  metrics = own(tmp_path, "word_overlap", split="test", data__dev=str(tmp_path / "dev.tsv"))
-  assert metrics["map[files-clean/test]"]["questions"] == 30
-  assert metrics["map[files-all/dev]"]["mean"] == 0
-
-
 def test_training_questions_alone_are_parted(tmp_path):
   metrics = own(tmp_path, "idf_overlap", split="train", data__holdout=0.2)
   assert metrics["map[files-all/heldout]"]["questions"] == 6

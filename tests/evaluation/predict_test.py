@@ -103,15 +103,6 @@ def test_what_is_not_finite_is_not_ranked(predictor, number):
     actual(damaged(variables, number), questions())
 
 
-def test_a_score_that_is_not_finite_is_named():
-  asked = questions()[9:]
-  scores = [np.zeros(len(q.candidates), np.float32) for q in asked]
-  predict.check_finite(scores, asked, "cosine")
-  scores[1][2] = -np.inf
-  with pytest.raises(InputError, match="'Q10': the score 'cosine' of candidate 'b' is -inf"):
-    predict.check_finite(scores, asked, "cosine")
-
-
 def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
   actual, _ = predictor
   layout = "sentences" if actual.components.model.encodes else actual.components.model.layout
@@ -142,15 +133,6 @@ def test_protocols_and_ties():
   assert "map from 0.5000 to 1.0000" in actual.notes[0]
   untied = [s + np.float32([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
   assert tasks.evaluate(untied, data(asked), "test", ties="expected").notes == []
-
-
-def test_the_spread_within_questions_is_a_part_of_the_whole():
-  scores = [np.asarray([1.0, 3.0]), np.asarray([5.0, 7.0]), np.zeros(0)]
-  every = np.concatenate(scores)
-  assert tasks.spread_within(scores) == pytest.approx(1.0 / every.std())
-  assert tasks.spread_within([x - x.mean() for x in scores[:2]]) == pytest.approx(1.0)
-  assert tasks.spread_within([np.full(2, 1.0), np.full(3, 4.0)]) == 0.0
-  assert tasks.spread_within([np.ones(4)]) == tasks.spread_within([]) == 0.0
 
 
 LONG = Candidate("long", " ".join(["the dog sat on the mat"] * 7), 0)  # more than 32 tokens

@@ -51,12 +51,6 @@ def test_questions_without_an_answer_are_not_predicted_and_change_no_figure():
   }
 
 
-def test_of_a_split_without_an_answer_everything_is_predicted():
-  task, recorder, _ = rerank([(0, 0), (0,)])
-  task.measure(None, "dev")
-  assert recorder.asked == [["Q0", "Q1"]]
-
-
 def test_splits_of_which_all_rankings_are_equal_are_named(caplog):
   said = "no question has both a right and a wrong candidate"
   for labels, alike in (

@@ -1,4 +1,4 @@
-"""The page in a real browser: no error, no script of a text, the keyboard's path, themes, load time.
+"""The page in a real browser: no error, no script of a text, the keyboard's path, themes.
 
 Needs the system's chromium and chromedriver, and selenium; it skips without them.
 """
@@ -17,7 +17,6 @@ pytestmark = [
   pytest.mark.slow,
   pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver here"),
 ]
-LOAD = "const t = performance.timing; return t.loadEventEnd - t.navigationStart"
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +55,8 @@ def until(condition):
   return WebDriverWait(None, 10).until(lambda _: condition())
 
 
-def test_it_opens_soon_and_makes_no_request(browser, page):
-  seconds = []
-  for _ in range(3):  # other work on the machine does not count
-    opened(browser, page)
-    seconds.append(browser.execute_script(LOAD) / 1000)
-  assert min(seconds) <= 1.0
+def test_it_makes_no_request(browser, page):
+  opened(browser, page)
   assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
 
 
@@ -119,7 +114,7 @@ def test_hostile_texts_are_shown_and_execute_nothing(browser, tmp_path):
   assert browser.get_log("browser") == []
 
 
-@pytest.mark.parametrize("width", [1280, 600, 380])
+@pytest.mark.parametrize("width", [1280, 380])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_fits_the_window_in_both_themes(browser, page, width, theme):
   features = [{"name": "prefers-color-scheme", "value": theme}]

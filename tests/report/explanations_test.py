@@ -37,7 +37,7 @@ def test_cells_below_zero_are_grey():
   values = np.array([[1.0, -0.5], [0.25, 0.0]])
   root = tree.fromstring(explanations.grid("grid", ["a", "b"], ["c", "d"], values, 0).__html__())
   cells = {path.attrib["class"]: path.attrib for path in root.iter("path")}
-  assert set(cells) == {"f-c0", "f-muted"} and cells["f-muted"]["opacity"] == "0.5"
+  assert {"f-c0", "f-muted"} <= set(cells) and cells["f-muted"]["opacity"] == "0.5"
   assert explanations.caption("grid", values).endswith("is 1.00; grey: below 0")
   nothing = np.zeros((2, 0))  # of a sentence of a joint run that has no word
   assert explanations.grid("grid", ["a", "b"], [], nothing, 0).description == "no word"
@@ -45,21 +45,18 @@ def test_cells_below_zero_are_grey():
 
 
 def test_cells_are_the_cosines_of_words(finished_run):
-  folder = finished_run("triplet")
-  read = runs.read([str(folder)])
+  read = runs.read([str(finished_run("triplet"))])
   rows = questions.rows(read, "map")
   (one,) = explanations.explain(read, explanations.chosen(rows, 0, [rows[3].id]))
   candidate, (picture,) = one.pairs[0]
-  run = Run(folder)
+  run = Run(finished_run("triplet"))
   pair = Question(one.question.id, one.question.text, (candidate,))
   (actual,) = Words(run, pair).similarities(run.ranker())
-  best = [actual.candidate[n] for n in actual.values.argmax(1)]
-  expected = "; ".join(f"{a}: {b}" for a, b in zip(actual.question, best, strict=True))
-  assert picture.drawing.description == expected
   root = tree.fromstring(picture.drawing.__html__())
   tips = [title.text for title in root.iter("title")]
-  i, j = np.unravel_index(actual.values.argmax(), actual.values.shape)
-  assert f"{actual.question[i]} – {actual.candidate[j]}: {actual.values[i, j]:.3f}" in tips
+  for word, values in zip(actual.question, actual.values, strict=True):
+    best = int(values.argmax())
+    assert f"{word} – {actual.candidate[best]}: {values[best]:.3f}" in tips
 
 
 def test_those_that_differ_most_and_those_asked_for_are_chosen():
