@@ -16,9 +16,9 @@ import numpy as np
 
 from as2jax.data.batches.batcher import Batcher
 from as2jax.data.record import Question
-from as2jax.evaluation.predict import make_predict_step
+from as2jax.evaluation.predict import gather, make_predict_step
 from as2jax.models.cross_vae_loss import ACTIVE, kl_of_dimensions
-from as2jax.runtime import preemption, registry, sharding
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 Tree = dict[str, Any]  # of arrays with one row an example, `[n, …]`
@@ -114,23 +114,10 @@ class Diagnoser:
 
   def _outputs(self, variables: Any, batcher: Batcher) -> Tree:
     """Return the step's outputs for every example, `[seed, n, …]`, in the examples' order."""
-    plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
-    local = sharding.local_shards(self.mesh, batcher.shards)
-    gathered: Any = None
-    for i in range(len(plan)):
-      preemption.check()
-      batch = batcher.batch(plan, i, only=local)
-      placed = sharding.place_predict(batch, self.mesh, shards=batcher.shards)
-      outputs = jax.tree.map(np.asarray, self.step(variables, placed))
-      if gathered is None:
-        size = (self.seeds, len(batcher.examples))
-        gathered = jax.tree.map(lambda x: np.zeros((*size, *x.shape[3:]), np.float64), outputs)
-      for s, shard in enumerate(plan.steps[i][0]):
-        if shard is not None:
-          rows, count = shard.examples, len(shard.examples)
-          for whole, part in zip(jax.tree.leaves(gathered), jax.tree.leaves(outputs), strict=True):
-            whole[:, rows] = part[:, s, :count]
-    return gathered
+    parts = [(batcher, batcher.plan(batcher.sampler.blocks(), 0, 0))]
+    size = len(batcher.examples)
+    double = lambda outputs: jax.tree.map(lambda x: np.asarray(x, np.float64), outputs)
+    return gather(self.step, self.mesh, variables, parts, size, "examples", double)
 
   def _texts(self, variables: Any, outputs: Tree) -> Texts:
     """Return the texts generated from outputs of examples `[n, …]`, of one seed's variables."""

@@ -70,6 +70,38 @@ def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) 
   return jax.jit(predict, out_shardings=sharding.replicated(mesh))
 
 
+def forward(step: Any, mesh: Mesh, variables: Any, batcher: Batcher, plan: Plan, number, *shape):
+  """Return a step's output of one batch of a plan, padded to `shape` where one is given."""
+  preemption.check()
+  batch = batcher.batch(plan, number, *shape, only=sharding.local_shards(mesh, batcher.shards))
+  return step(variables, sharding.place_predict(batch, mesh, shards=batcher.shards))
+
+
+def gather(
+  step: Any, mesh: Mesh, variables: Any, parts: Sequence, size: int, rows: str, pick: Callable
+) -> Any:
+  """Return what `pick` takes of a step's outputs, `[seed, size, …]`; None where there is no batch.
+
+  Args:
+    parts: (batcher, plan), which together hold each of the `size` rows once.
+    rows: `units` or `examples`, whose numbers are the places of a shard's outputs.
+
+  """
+  whole: Any = None
+  for batcher, plan in parts:
+    for number, (shards, *_) in enumerate(plan.steps):
+      outputs = pick(forward(step, mesh, variables, batcher, plan, number))
+      outputs, tree = jax.tree.flatten(jax.tree.map(np.asarray, outputs))
+      if whole is None:
+        whole = [np.zeros((len(x), size, *x.shape[3:]), x.dtype) for x in outputs]
+      for s, shard in enumerate(shards):
+        if shard is not None:
+          places = getattr(shard, rows)
+          for all_rows, part in zip(whole, outputs, strict=True):
+            all_rows[:, places] = part[:, s, : len(places)]
+  return None if whole is None else jax.tree.unflatten(tree, whole)
+
+
 class Predictor:
   """Score questions with a run's system, for each seed of its variables (their leading axis).
 
@@ -150,7 +182,8 @@ class Predictor:
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
       packed = batcher.sampler.limits.packed
       for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
-        output = self._forward(variables, batcher, plan, len(plan), (batcher.rows[-1], length))
+        shape = batcher.rows[-1], length
+        output = forward(self.step, self.mesh, variables, batcher, plan, len(plan), shape)
     if self.model.encodes and output is not None:
       width = output.units.shape[-1]
       for count in (FEW_PAIRS, PAIRS):
@@ -158,27 +191,17 @@ class Predictor:
         output = self.compare(variables, (vectors, vectors))
     jax.block_until_ready(output)
 
-  def _forward(self, variables, batcher: Batcher, plan: Plan, number: int, *shape) -> Any:
-    preemption.check()
-    mine = sharding.local_shards(self.mesh, batcher.shards)
-    batch = batcher.batch(plan, number, *shape, only=mine)
-    return self.step(variables, sharding.place_predict(batch, self.mesh, shards=batcher.shards))
-
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
   ) -> tuple[np.ndarray, Batcher]:
     """Return the vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table."""
     with self._lock:
       batcher = self.batcher(questions, "sentences", request=request)
-      vectors = np.zeros((self.seeds, len(batcher.units.lengths), 0), np.float32)
-      for part, plan in plans(batcher, apart=self._on_cpu, request=request):
-        for number, step in enumerate(plan.steps):
-          of_units = np.asarray(self._forward(variables, part, plan, number).units)
-          if not vectors.size:
-            vectors = np.zeros((*vectors.shape[:2], of_units.shape[-1]), np.float32)
-          for s, shard in enumerate(step[0]):
-            if shard is not None:
-              vectors[:, shard.units] = of_units[:, s, : len(shard.units)]
+      size = len(batcher.units.lengths)
+      parts = plans(batcher, apart=self._on_cpu, request=request)
+      pick = operator.attrgetter("units")
+      vectors = gather(self.step, self.mesh, variables, parts, size, "units", pick)
+      vectors = vectors.astype(np.float32)
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
       texts = [text for (text,) in sentence_pairs(questions)[0].units()]
@@ -204,15 +227,13 @@ class Predictor:
   def _by_examples(self, variables, questions, request) -> dict[str, np.ndarray]:
     batcher = self.batcher(questions, self.layout, request=request)
     table = batcher.examples
-    several = () if table.candidates is None else table.candidates.shape[1:]
-    scores = np.zeros((self.seeds, len(table), *several), np.float32)
-    for part, plan in plans(batcher, apart=self._on_cpu, request=request):
-      for number, step in enumerate(plan.steps):
-        found = np.asarray(self._forward(variables, part, plan, number).scores, np.float32)
-        for s, shard in enumerate(step[0]):
-          if shard is not None:
-            scores[:, shard.examples] = found[:, s, : len(shard.examples)]
-    if several:
+    parts = plans(batcher, apart=self._on_cpu, request=request)
+    pick = operator.attrgetter("scores")
+    found = gather(self.step, self.mesh, variables, parts, len(table), "examples", pick)
+    scores = np.zeros((self.seeds, 0), np.float32)
+    if found is not None:
+      scores = found.astype(np.float32)
+    if table.candidates is not None:
       scores = above_the_rest(scores, table, self.components.orders(questions))
     return {self.model.score_names[0]: scores}
 
