@@ -219,54 +219,32 @@ def p_text(p: float) -> str:
 
 
 def as_text(rows: Sequence[Row]) -> str:
-  """Return the rows of `compare` as tables, one a metric."""
+  """Return the rows of `compare` or `compare_groups` as tables, one a metric and group."""
   parts = []
-  for metric in dict.fromkeys(row["metric"] for row in rows):
-    mine = [row for row in rows if row["metric"] == metric]
-    holm = len(mine) > 2 and "p_t_holm" in mine[1]
-    cells = [["", "mean", "s.d. (seeds)", *(HEAD if len(mine) > 1 else ())]]
+  tables_of: dict[tuple, list[Row]] = {}
+  for row in rows:
+    tables_of.setdefault((row["metric"], row.get("group")), []).append(row)
+  for (metric, _), mine in tables_of.items():
+    holm = any(row.get(f"{test}_holm") != row.get(test) for row in mine for test in TESTED)
+    cells = [["", "questions", "mean", "s.d. (seeds)", *(HEAD if len(mine) > 1 else ())]]
     for row in mine:
-      line = [row["system"], f"{row['mean']:.4f}", ""]
-      if row["note"]:
-        line[0] += f" ({row['note']})"
-      if row["half_width"] is not None:
-        line[1] += f" ± {row['half_width']:.4f}"
-      if row["sd"] is not None:
-        line[2] = f"{row['sd']:.4f} ({row['seeds']})"
+      name, mean, sd = row.get("system", ""), f"{row['mean']:.4f}", ""
+      if "scope" in row:
+        name = f"{row['scope']}: {name} against {row['base']}" if name else row["scope"]
+      if row.get("note"):
+        name += f" ({row['note']})"
+      if row.get("half_width") is not None:
+        mean += f" ± {row['half_width']:.4f}"
+      if row.get("sd") is not None:
+        sd = f"{row['sd']:.4f} ({row['seeds']})"
+      cells.append([name, row["questions"], mean, sd])
       if len(mine) > 1:
-        line += _cells(row, holm)
-      cells.append(line)
-    title = (
-      f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
-      f"differences are to the first. {METHODS_LEGEND}"
-    )
+        cells[-1] += _cells(row, holm)
+    title = f"{metric}; ± is the 95 % half-width; differences are to the first. {METHODS_LEGEND}"
     if holm:
       title += f"; {HOLM_LEGEND}"
     parts.append(title + "\n" + textwrap.indent(tables.render(cells), "  "))
   return "\n\n".join(parts)
-
-
-def groups_as_text(rows: Sequence[Row]) -> str:
-  """Return the rows of `compare_groups` as tables."""
-  lines = []
-  holm = len({row["group"] for row in rows}) > 1
-  for metric, group in dict.fromkeys((row["metric"], row["group"]) for row in rows):
-    cells = [["", "questions", "group 1", f"group {group}", *HEAD]]
-    lines.append(f"{metric}: group {group} against group 1")
-    for row in rows:
-      if (row["metric"], row["group"]) != (metric, group):
-        continue
-      line = [row["scope"], row["questions"], f"{row['base_mean']:.4f}", f"{row['mean']:.4f}"]
-      cells.append([*line, *_cells(row, holm)])
-      if "system" in row:
-        lines.append(f"  {row['system']} against {row['base']}")
-    lines += [textwrap.indent(tables.render(cells), "  "), ""]
-  lines.append(
-    "± is the 95 % half-width. macro average: datasets weigh the same, the unit is the question. "
-    "datasets: the unit is the dataset."
-  )
-  lines.append(f"{METHODS_LEGEND}; {HOLM_LEGEND}" if holm else METHODS_LEGEND)
-  return "\n".join(lines)
 
 
 def for_paper(rows: Sequence[Row], form: str) -> str:

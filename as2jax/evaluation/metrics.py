@@ -150,12 +150,6 @@ def summarize(
   return summary
 
 
-def require_float32(scores: np.ndarray, question: str) -> None:
-  """Raise TypeError where the scores that rank a question's candidates are not float32."""
-  if scores.dtype != np.float32:
-    raise TypeError(f"question {question!r}: scores that rank are float32, not {scores.dtype}")
-
-
 def tie_extremes(
   scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -290,8 +290,8 @@ def before_training(content: dict) -> list[int]:
 def best_before_training(content: dict) -> str:
   """Say that training did not improve a run, with the seeds where it is not all; "" where it did."""
   seeds = before_training(content)
-  if len(seeds) == len(content["seeds"]) or not seeds:
-    return BEFORE_TRAINING * bool(seeds)
+  if not seeds or len(seeds) == len(content["seeds"]):
+    return BEFORE_TRAINING if seeds else ""
   return f"{BEFORE_TRAINING} (seed {', '.join(map(str, seeds))})"
 
 

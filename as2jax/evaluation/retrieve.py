@@ -14,7 +14,7 @@ from etils import epath
 from as2jax.data import trec_files
 from as2jax.data.record import Pool, Question
 from as2jax.data.retrieval import Retrieval, with_candidates
-from as2jax.evaluation import exact_search, metrics, retrieval_metrics
+from as2jax.evaluation import exact_search, retrieval_metrics
 from as2jax.evaluation.results import Evaluation
 from as2jax.evaluation.retrieval_metrics import (
   ANY,
@@ -98,8 +98,7 @@ def by_vectors(
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
   reported = exact_search.reported(result, queries, passages[first], similarity)
   entries, scores = [], []
-  for query, chosen, values in zip(pool.queries, result.entries, reported, strict=True):
-    metrics.require_float32(values, query.id)
+  for chosen, values in zip(result.entries, reported, strict=True):
     chosen = chosen[chosen != exact_search.NONE]
     entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
     scores.append(np.repeat(values[: len(chosen)], weights[chosen])[: searcher.k])
@@ -114,7 +113,6 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
   entries, kept = [], []
   for q, query in enumerate(pool.queries):
     scores = score(query.text)
-    metrics.require_float32(scores, query.id)
     for t, of_queries in enumerate(right):
       counts[t, q] = retrieval_metrics.standing(scores, of_queries[q])
     entries.append(best(scores, depth))
@@ -356,8 +354,7 @@ def reranked(scores: list[np.ndarray], first_stage: Retrieved, pool: Pool, *, ti
       f"{name}: {inside} of {len(scores)} queries have a right passage among what is re-ranked"
     )
   entries, ordered = [], []
-  for query, places, values in zip(pool.queries, first_stage.entries, scores, strict=True):
-    metrics.require_float32(values, query.id)
+  for places, values in zip(first_stage.entries, scores, strict=True):
     order = np.argsort(-values, kind="stable")
     entries.append(places[order])
     ordered.append(values[order])

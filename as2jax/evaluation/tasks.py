@@ -55,8 +55,6 @@ def evaluate(
 
   """
   questions = questions or data.splits[split]
-  for question, values in zip(questions, scores, strict=True):
-    metrics.require_float32(values, question.id)
   names, ids, labels = columns_of(questions)
   per_question = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   extremes = metrics.tie_extremes(scores, labels, names=names)

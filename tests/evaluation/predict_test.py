@@ -35,8 +35,7 @@ def predictor_of(config):
   experiment = load(config)
   mesh = sharding.make_mesh()
   actual = predict.Predictor(experiment, mesh, 1)
-  layout = "sentences" if experiment.model.encodes else experiment.model.layout
-  batcher = actual.batcher(questions(), layout)
+  batcher = actual.batcher(questions(), actual.layout)
   example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   state = experiment.fresh_state(
     jax.tree.map(lambda x: x[0], example), (0,), optax.identity(), mesh
@@ -105,19 +104,18 @@ def test_what_is_not_finite_is_not_ranked(predictor, number):
 
 def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
   actual, _ = predictor
-  layout = "sentences" if actual.components.model.encodes else actual.components.model.layout
-  first = actual.batcher(questions()[:1], layout)
+  first = actual.batcher(questions()[:1], actual.layout)
   for i in range(1, predict.KEPT):
-    actual.batcher(questions()[i : i + 1], layout)
-  assert actual.batcher(list(questions()[:1]), layout) is first  # and now it is the last used
-  second = actual.batcher(questions()[1:2], layout)
-  for i in range(predict.KEPT, 11):
-    actual.batcher(questions()[i : i + 1], layout)
+    actual.batcher(questions()[i : i + 1], actual.layout)
+  assert (
+    actual.batcher(list(questions()[:1]), actual.layout) is first
+  )  # and now it is the last used
+  second = actual.batcher(questions()[1:2], actual.layout)
+  actual.batcher(questions()[9:10], actual.layout)
   assert len(actual._batchers) == predict.KEPT
-  assert actual.batcher(questions()[1:2], layout) is second
-  assert actual.batcher(questions()[2:3], layout) is not first
+  assert actual.batcher(questions()[1:2], actual.layout) is second
   relabelled = Question("Q1", questions()[1].text, questions()[1].candidates[::-1])
-  assert actual.batcher((relabelled,), layout) is not second
+  assert actual.batcher((relabelled,), actual.layout) is not second
 
 
 def data(asked):
@@ -148,18 +146,16 @@ def with_long():
 @pytest.fixture(scope="module", params=["triplet", "crossencoder"])
 def two_shards(request):
   """Of a model whose batches have two shards of one row of 64 tokens, and its variables."""
-  actual, variables = predictor_of(tiny.config(request.param, batch__predict_rows=2))
-  model = actual.model
-  return actual, variables, "sentences" if model.encodes else model.layout
+  return predictor_of(tiny.config(request.param, batch__predict_rows=2))
 
 
 @pytest.mark.parametrize("request_", [False, True], ids=["split", "request"])
 def test_short_rows_change_no_score(two_shards, monkeypatch, request_):
-  actual, variables, layout = two_shards
+  actual, variables = two_shards
   expected = actual(variables, with_long(), request=request_)[0]
   monkeypatch.setattr(predict, "SHORT", 32)
   monkeypatch.setattr(predict, "BATCHES", 1)
-  batcher = actual.batcher(with_long(), layout, request=request_)
+  batcher = actual.batcher(with_long(), actual.layout, request=request_)
   its = predict.plans(batcher, apart=True, request=request_)
   assert [part.row_lengths[-1] for part, _ in its] == [32, 64]
   examples = [s.examples for _, plan in its for step in plan.steps for s in step[0] if s]
@@ -170,23 +166,10 @@ def test_short_rows_change_no_score(two_shards, monkeypatch, request_):
 
 
 def test_nothing_compiles_after_a_warm_up(two_shards, monkeypatch):
-  actual, variables, _ = two_shards
+  actual, variables = two_shards
   monkeypatch.setattr(predict, "SHORT", 32)
   actual.warm_up(variables, questions()[:1])
   before = actual.compilations
   actual(variables, with_long(), request=True)
   actual(variables, questions(), request=True)  # all of them short
   assert actual.compilations == before
-
-
-def test_few_short_texts_and_rows_that_fit_stay_as_they_are(two_shards, monkeypatch):
-  actual, _, layout = two_shards
-  monkeypatch.setattr(predict, "SHORT", 32)
-  monkeypatch.setattr(predict, "BATCHES", 100)
-  few = predict.plans(actual.batcher(with_long(), layout), apart=True, request=False)
-  elsewhere = predict.plans(actual.batcher(with_long(), layout), apart=False, request=True)
-  assert [[part.row_lengths for part, _ in its] for its in (few, elsewhere)] == [[(64,)]] * 2
-  batcher = actual.batcher(with_long(), layout)
-  for short in (64, 48):  # rows are no longer, or no multiple of it
-    monkeypatch.setattr(predict, "SHORT", short)
-    assert predict.short_rows(batcher) is None

@@ -7,7 +7,6 @@ import pytest
 import tiny_pool
 
 from as2jax.data import trec_files
-from as2jax.data.batches import examples as layouts
 from as2jax.data.record import Passage, Pool, Query
 from as2jax.data.retrieval import with_candidates
 from as2jax.evaluation import exact_search, metrics, retrieval_metrics, retrieve, run_scores, tasks
@@ -102,17 +101,6 @@ def test_words_rank_as_the_reranker_does(ranker):
   check(ranked, [score(q.text) for q in pool.queries], pool, 10)
 
 
-def test_an_encoder_sees_each_text_in_its_role():
-  pool = generated_pool()
-  queries, (anchor,) = retrieve.texts_of(pool)
-  assert [q.text for q in queries] == [q.text for q in pool.queries]
-  assert [c.text for c in anchor.candidates] == [p.text for p in pool.passages]
-  asked = Query("x", pool.passages[0].text, ("p0",), (1,))  # a query that is a passage, too
-  _, (anchor,) = retrieve.texts_of(Pool(pool.passages, (asked,)))
-  units, table = layouts.sentences((anchor,))
-  assert units[0] == units[1] == (asked.text,) and table.asked.tolist()[:2] == [True, False]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   """A bi-encoder and BM25 over one pool, and a cross-encoder that re-ranks the latter."""
@@ -135,8 +123,6 @@ def test_runs_over_a_pool_write_all_files(folder):
   for name in ("triplet", "bm25", "cross"):
     content = results_of(folder, name)
     assert content["task"] == "retrieve" and content["selected_on"] == "mrr, dev, gold"
-    for question_filter in ("gold", "any"):
-      assert 0 < content["metrics"][f"mrr[files-{question_filter}/test]"]["mean"] <= 1
     place = folder / name / "eval" / "test"
     run, gold = (
       trec_files.read_run(place / "run.trec"),
@@ -144,16 +130,9 @@ def test_runs_over_a_pool_write_all_files(folder):
     )
     assert set(run) == set(gold) and all(len(x) == 20 for x in run.values())
     ids, table = trec_files.read_per_question(place / "per_question.tsv")
-    assert set(ids) == set(run) and len(set(table["candidates"])) == 1
     mean = content["metrics"]["mrr[files-gold/test]"]["mean"]
-    assert table["mrr"].mean() == pytest.approx(mean, abs=1e-12)
-    # What stands in the first twenty gives the reciprocal rank (no ties: scores differ).
-    for i, id in enumerate(ids):
-      order = sorted(((s, d) for d, s in run[id].items()), reverse=True)
-      ranks = [r for r, (_, d) in enumerate(order, 1) if d in gold[id]]
-      scores = [s for s, _ in order]
-      if ranks and len(set(scores)) == len(scores):
-        assert table["mrr"][i] == pytest.approx(1 / ranks[0])
+    assert set(ids) == set(run) and table["mrr"].mean() == pytest.approx(mean, abs=1e-12)
+    assert 0 < content["metrics"]["mrr[files-any/test]"]["mean"] <= 1
 
 
 def test_what_is_not_reranked_keeps_its_rank(folder):
@@ -187,9 +166,6 @@ def test_reranking_by_hand():
   assert "gold: 2 of 3 queries have a right passage" in ranked.notes[0]
   worst, best = (x["mrr"].tolist() for x in ranked.extremes["gold"])
   assert worst == pytest.approx([1, 1 / 3, 0.2]) and best == pytest.approx([1, 1 / 2, 0.2])
-  with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
-    doubles = [x.astype(np.float64) for x in scores]
-    retrieve.reranked(doubles, actual, pool, ties="expected")
 
 
 def test_runs_over_a_pool_are_compared(folder):
@@ -277,7 +253,3 @@ REFUSED = [
 def test_what_is_refused_over_a_pool(act, message, tmp_path):
   with pytest.raises(InputError, match=message):
     act(tmp_path)
-
-
-def test_a_run_file_may_list_what_is_right_for_another_annotator(tmp_path):
-  assert run_file(tmp_path, {"x": "bc", "y": "b"})[1]["any:mrr"].tolist() == [0.5, 0]

@@ -247,10 +247,6 @@ def test_a_run_file_made_elsewhere_stands_beside_a_run(finished_run, tmp_path):
   assert figures(shown)[1][2] == f"{entry['mean']:.4f}"
   assert all(question["s"][1] for question in shown.candidates())
   assert "made elsewhere" in shown.text
-  (id, *_) = [text for _, text in shown.of("small")]
-  text = make.make([str(run)], tmp_path / "y.html", question_ids=[id]).read_text()
-  said = "No question is explained: no system of the page has parameters."
-  assert said in page_cases.Page(text).text
 
 
 def test_a_page_that_cannot_be_made_does_not_undo_the_run(tmp_path, caplog):

@@ -145,7 +145,7 @@ class Figures:
           lines += ["", compare.as_text(compare.compare(groups[0], [column.metric], **options))]
         elif groups:
           rows = compare.compare_groups(groups, [column.metric], **options)
-          lines += ["", compare.groups_as_text(rows)]
+          lines += ["", compare.as_text(rows)]
     if lines:
       lines[:0] = ["", "the paper's claims, each row after the one that it is said to improve:"]
     return lines
