@@ -3,6 +3,7 @@
 Scores are compared in float32, as trec_eval compares them. Everything here is numpy on the host.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -114,7 +115,7 @@ def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
   """Return bool [questions]: which of them the rule `name` of `RULES` counts."""
   if name not in RULES:
     raise InputError(f"{name!r} is not a question filter rule: use one of {', '.join(RULES)}")
-  candidates = np.array([len(x) for x in labels], np.int64)
+  candidates = np.array(list(map(len, labels)), np.int64)
   positives = np.array([np.count_nonzero(np.asarray(x) == 1) for x in labels], np.int64)
   return RULES[name](candidates, positives)
 
@@ -231,8 +232,8 @@ def _rank(scores, labels, ids, ties, names) -> _Ranking:
 
 def _flatten(scores, labels, names):
   """Join all questions' arrays into one, cast and checked."""
-  lengths = np.array([len(x) for x in scores], np.int64)
-  if lengths.tolist() != [len(x) for x in labels]:
+  lengths = np.array(list(map(len, scores)), np.int64)
+  if lengths.tolist() != list(map(len, labels)):
     raise InputError("scores and labels differ in questions or candidates: give one a candidate")
   question = np.repeat(np.arange(len(lengths)), lengths)
   empty = np.zeros(0, np.float32)
@@ -261,9 +262,9 @@ def _descending_ids(ids, lengths):
   """Return int [m]: a key that puts candidates in descending order of id."""
   if ids is None:
     raise InputError("ties='trec' orders tied candidates by their ids: give ids")
-  if [len(x) for x in ids] != lengths.tolist():
+  if list(map(len, ids)) != lengths.tolist():
     raise InputError("ids and scores differ in questions or candidates: give one id a candidate")
-  flat = [candidate for question in ids for candidate in question]
+  flat = list(itertools.chain.from_iterable(ids))
   # Python orders strings by code point, which is the order of their UTF-8 bytes.
   number = {text: -i for i, text in enumerate(sorted(set(flat)))}
   return np.array([number[text] for text in flat], np.int64)

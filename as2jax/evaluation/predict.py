@@ -255,7 +255,7 @@ def above_the_rest(
   """
   candidates = table.candidates
   assert candidates is not None, "the layout `joint` has candidates"
-  sizes = [len(order) for order in orders]
+  sizes = list(map(len, orders))
   starts = np.cumsum([0, *sizes])
   all_scores = np.zeros((len(scores), starts[-1]), np.float32)
   for e, question in enumerate(table.question.tolist()):

@@ -211,8 +211,8 @@ def _measured(file: str, judge: _Source | None, split: str) -> Table:
   names = [question.id for question in questions]
   scores = scores_of(file, questions, run)
   values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
-  sizes = np.asarray([float(len(of_question)) for of_question in labels])
-  positives = np.asarray([float(np.sum(of_question == 1)) for of_question in labels])
+  sizes = np.asarray(list(map(len, labels)), np.float64)
+  positives = np.asarray([np.sum(of_question == 1) for of_question in labels], np.float64)
   return names, {"candidates": sizes, "positives": positives, **values}
 
 
@@ -257,8 +257,8 @@ def of_pool(
       )
   columns = {
     "candidates": np.full(len(names), float(size)),
-    "positives": np.asarray([float(len(right["gold"][name])) for name in names]),
-    "asked": np.asarray([float(asked[name]) for name in names]),
+    "positives": np.asarray(list(map(len, right["gold"].values())), np.float64),
+    "asked": np.asarray(list(map(asked.__getitem__, names)), np.float64),
   }
   found = False
   for question_filter, prefix in (("gold", ""), ("any", ANY)):

@@ -184,18 +184,18 @@ def macro_test(
     a, b: one array a dataset, [questions] or [seeds, questions].
 
   """
-  parts = [_differences(x, y) for x, y in zip(a, b, strict=True)]
-  sizes = np.array([len(x) for x in parts])
-  mean = float(np.mean([x.mean() for x in parts]))
+  parts = list(map(_differences, a, b))
+  every, sizes = np.concatenate(parts), np.array(list(map(len, parts)))
+  mean = float(np.mean(list(map(np.mean, parts))))
   variances = np.array([x.var(ddof=1) / len(x) for x in parts])
   error = np.sqrt(variances.sum()) / len(parts)
-  largest = max(np.abs(x).max() for x in parts)
+  largest = np.abs(every).max()
   width, freedom = 0.0, 1.0
   if error > 1e-14 * largest:
     freedom = variances.sum() ** 2 / (variances**2 / (sizes - 1)).sum()
     width = _quantile(freedom) * float(error)
-  questions = int(sizes.sum())
-  weighted = np.concatenate([x * (questions / len(parts) / len(x)) for x in parts])
+  questions = len(every)
+  weighted = every * np.repeat(questions / len(parts) / sizes, sizes)
   signs = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
   return Comparison(mean, width, _two_sided(mean, error, freedom, largest), questions), signs.p
 
@@ -211,7 +211,7 @@ def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
       return MethodsComparison(difference, why=part.why)
   freedoms = np.array([part.freedom for part in parts])
   widths = np.array([part.half_width for part in parts])
-  variances = (widths / np.array([_quantile(freedom) for freedom in freedoms])) ** 2
+  variances = (widths / np.array(list(map(_quantile, freedoms)))) ** 2
   error = float(np.sqrt(variances.sum())) / len(parts)
   largest = max(abs(part.difference) for part in parts)
   freedom = float(freedoms.min())

@@ -69,7 +69,7 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
       opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
   if not opened or not by_id:
     return []
-  rankings = [system.rankings(runs.split) for system in runs.systems]
+  rankings = runs.rankings()
   explained = []
   for number, row in asked:
     log.info("explaining %s", row.id)

@@ -83,7 +83,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   where = first[0]["metric"].partition("[")[2].rstrip("]")
   listed = questions.rows(runs, metrics[0], asked.question_ids)
   chunks, held = questions.packed(runs, listed)
-  labels, record = [system.label for system in runs.systems], runs.data_record
+  labels, record = runs.labels, runs.data_record
   return {
     "title": " · ".join(labels),
     "subtitle": f"{where}, {first[0]['questions']} questions",
@@ -119,8 +119,8 @@ def commands(runs: Runs, asked: Options, output: str) -> list[str]:
     said.append(f"--filter={asked.question_filter}")
   if asked.metrics:
     said.append(f"--metrics={','.join(asked.metrics)}")
-  said += [f"--deterministic={name}" for name in asked.deterministic]
-  said += [f"--question={id}" for id in asked.question_ids]
+  said += map("--deterministic={}".format, asked.deterministic)
+  said += map("--question={}".format, asked.question_ids)
   lines = [shlex.join(said)]
   for system in runs.systems:
     if system.config:  # an evaluation on other data has none

@@ -65,7 +65,7 @@ def packed(runs: Runs, listed: Sequence[Row]) -> tuple[list[str], int]:
   by_id = {question.id: question for question in runs.questions}
   if not by_id:
     return [], 0
-  rankings = [system.rankings(runs.split) for system in runs.systems]
+  rankings = runs.rankings()
   chunks: list[str] = []
   for start in range(0, len(listed), CHUNK):
     part = [shown(by_id[row.id], rankings) for row in listed[start : start + CHUNK]]

@@ -82,6 +82,15 @@ class Runs:
     run = self.first_run
     return "rerank" if run is None or run.content is None else run.content["task"]
 
+  @property
+  def labels(self) -> list[str]:
+    """Return the label of each system."""
+    return [system.label for system in self.systems]
+
+  def rankings(self) -> list[list[Ranking]]:
+    """Return the rankings of each system, one a seed."""
+    return [system.rankings(self.split) for system in self.systems]
+
 
 def read(
   names: Sequence[str],
@@ -106,7 +115,7 @@ def read(
   record = runs.first_run.content["data"]
   dataset, questions, absent = _texts(runs.first_run, record, split)
   if isinstance(dataset, Retrieval):
-    questions = _retrieved(dataset.pools[split], [system.rankings(split) for system in systems])
+    questions = _retrieved(dataset.pools[split], runs.rankings())
   return Runs(systems, split, record, questions, absent, dataset)
 
 
@@ -222,7 +231,7 @@ def licence(name: str) -> str:
 
 def identity_rows(runs: Runs) -> list[list[str]]:
   """Return a row a fact and a column a system, under a head; facts that no system has are left out."""
-  facts: dict[str, list[str]] = {"": [system.label for system in runs.systems]}
+  facts: dict[str, list[str]] = {"": runs.labels}
   for number, system in enumerate(runs.systems):
     for name, value in _identity(system).items():
       facts.setdefault(name, ["–"] * len(runs.systems))[number] = value
