@@ -1,16 +1,13 @@
 """Explanations in the page: what the model computes, by words, of the questions that are flagged."""
 
-import dataclasses
 import shutil
-import types
 import xml.etree.ElementTree as tree
 
 import numpy as np
 import pytest
 
-from as2jax.data.record import Candidate, Question
-from as2jax.inference import explain as explaining
-from as2jax.inference.explain import Similarity, Words
+from as2jax.data.record import Question
+from as2jax.inference.explain import Words
 from as2jax.inference.run import Run
 from as2jax.report import explanations, make, questions, runs
 from as2jax.runtime.errors import InputError
@@ -66,29 +63,6 @@ def test_those_that_differ_most_and_those_asked_for_are_chosen():
   with pytest.raises(InputError, match="--question=Q7"):
     explanations.chosen(rows, 0, ["Q7"])
   assert explanations.candidates(Question("Q", "who is it", ()), [[{"Q": {}}]]) == []
-
-
-def test_a_joint_run_explains_none_but_the_candidates_that_it_reads(monkeypatch):
-  candidates = tuple(Candidate(f"C{n}", f"text {n}", int(n == 2)) for n in range(3))
-  question = Question("Q", "ask me", candidates)
-  read_together = dataclasses.replace(question, candidates=candidates[:2])
-  cells = np.ones((2, 1))
-  plans = [
-    Similarity(("ask", "me"), (c.text,), cells, float(n), "cost", "plan", c.id)
-    for n, c in enumerate(read_together.candidates)
-  ]
-  monkeypatch.setattr(explaining, "from_data", lambda *arguments: read_together)
-  monkeypatch.setattr(Words, "__init__", lambda *arguments: None)
-  monkeypatch.setattr(Words, "alignment", lambda self, ranker: (plans, None))
-  opened = object.__new__(explanations._Opened)
-  config = types.SimpleNamespace(model=types.SimpleNamespace(template="joint"))
-  opened.run, opened._ranker = types.SimpleNamespace(config=config), "ranker"
-  opened.number, opened.label = 0, "joint"
-  opened.split = "test"
-  (shown,) = opened._alignment(question, candidates[1])
-  assert "cost 1.000" in shown.drawing.title
-  (shown,) = opened._alignment(question, candidates[2])
-  assert shown.drawing is None and "not among the 2 candidates" in shown.said
 
 
 def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
