@@ -1,4 +1,4 @@
-"""Make the page of runs (`as2jax report`, `Run.report`, the end of a run), and that of many runs."""
+"""Make the page of runs (`as2jax report`, `Run.report`, the end of a run)."""
 
 import base64
 import dataclasses
