@@ -153,7 +153,6 @@ def explain(
     list[str], Option("--text-candidate", help="a text; for a joint run several times, best first")
   ] = [],
   question_id: Annotated[str, Option(help="one of the run's data, for a text")] = "",
-  candidate_id: Annotated[str | None, Option(help="one of its candidates")] = None,
   split: Annotated[str, Option(help="of the ids")] = "test",
   previous: Annotated[str, Option(help="the sentence before the candidate")] = "",
   following: Annotated[str, Option("--next", help="the sentence after it")] = "",
@@ -179,7 +178,6 @@ def explain(
     previous=previous,
     following=following,
     question_id=question_id,
-    candidate_id=candidate_id,
     split=split,
     seed=seed,
   )

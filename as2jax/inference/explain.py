@@ -252,10 +252,10 @@ def from_texts(
   return normalise.apply([asked], config.data.rules)[0]
 
 
-def from_data(config: Any, question_id: str, candidate_id: str | None, split: str) -> Question:
-  """Returns a question of the run's data with one candidate, or with those that a joint run ranks.
+def from_data(config: Any, question_id: str, split: str) -> Question:
+  """Returns a question of the run's data with its first right candidate (else the first).
 
-  Where no candidate is named, it is the first right one, else the first.
+  A joint run has the candidates that it ranks.
   """
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
@@ -266,19 +266,8 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
       f"{split!r} (the first is {data.splits[split][0].id}); name another --split?"
     )
   question = found[0]
+  order = [(*question.positives, 0)[0]]
   if config.model.get("template") == "joint":
-    size = config.data.ranking_size
-    if candidate_id is not None:
-      raise InputError(
-        f"--candidate-id={candidate_id}: a joint run reads the best {size} candidates together; "
-        "leave it out"
-      )
-    order = rankings.load(config.data.ranking, data.splits, split.split("+")).order(question)
-    chosen = [question.candidates[at] for at in order[:size]]
-  elif candidate_id is None:
-    chosen = [question.candidates[(*question.positives, 0)[0]]]
-  else:
-    chosen = [one for one in question.candidates if one.id == candidate_id]
-    if not chosen:
-      raise InputError(f"--candidate-id={candidate_id}: question {question_id} has no such one")
-  return Question(question.id, question.text, tuple(chosen))
+    ranking = rankings.load(config.data.ranking, data.splits, split.split("+"))
+    order = ranking.order(question)[: config.data.ranking_size]
+  return Question(question.id, question.text, tuple(question.candidates[at] for at in order))

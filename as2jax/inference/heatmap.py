@@ -30,7 +30,6 @@ def make(
   previous: str = "",
   following: str = "",
   question_id: str = "",
-  candidate_id: str | None = None,
   split: str = "test",
   seed: int | None = None,
 ) -> list[Similarity]:
@@ -38,7 +37,7 @@ def make(
 
   Args:
     question, candidates, previous, following: texts; of candidates one, in a joint run up to K.
-    question_id, candidate_id: those of the run's `split` in place of texts (`explain.from_data`).
+    question_id: one of the run's `split` in place of texts (`explain.from_data`).
     seed: which of the run's; the best where None.
 
   """
@@ -48,13 +47,13 @@ def make(
   opened = Run(run)
   config, seed = opened.config, opened.check_seed(seed)
   if question_id and not (question or candidates or previous or following):
-    asked = explain.from_data(config, question_id, candidate_id, split)
-  elif question and candidates and not question_id and candidate_id is None:
+    asked = explain.from_data(config, question_id, split)
+  elif question and candidates and not question_id:
     asked = explain.from_texts(config, question, candidates, previous=previous, following=following)
   else:
     raise InputError(
       "give --text-question and --text-candidate (with --previous and --next, where the run reads "
-      "context), or --question-id (and --candidate-id)"
+      "context), or --question-id"
     )
   panels = explain.Words(opened, asked).similarities(opened.ranker(seed))
   try:

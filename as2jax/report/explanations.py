@@ -136,7 +136,7 @@ class _Opened:
     config, place = self.run.config, 0
     asked = Question(question.id, question.text, (candidate,))
     if config.model.template == "joint":
-      asked = explaining.from_data(config, question.id, None, self.split)
+      asked = explaining.from_data(config, question.id, self.split)
       together = [other.id for other in asked.candidates]
       if candidate.id not in together:
         said = f"this sentence is not among the {len(together)} candidates that it reads together"
