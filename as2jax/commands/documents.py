@@ -31,7 +31,7 @@ def read(
   path = epath.Path(file)
   named = column_names.parse(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES:
-    table = open_table(path, named, DOCUMENT_NAMES)
+    table = open_table(path)
     rows, empty = _rows(table, named, drop)
   elif columns:
     raise InputError(

@@ -62,12 +62,6 @@ def simple(name: str) -> str:
   return re.sub("[ _-]", "", name.strip().lower())
 
 
-def recognised(columns: Sequence[str], named: Mapping[str, str], names: Fields = NAMES) -> int:
-  """Count the columns that are known by name or were named."""
-  known = set(map(simple, named.values())).union(*names.values())
-  return sum(simple(column) in known for column in columns)
-
-
 def resolve(
   columns: Sequence[str], named: Mapping[str, str], table: Any, number: int | None = None,
   names: Fields = NAMES,

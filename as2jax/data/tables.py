@@ -17,7 +17,6 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data import columns as column_names
 from as2jax.data.lines import csv_records, decoded, parsed, quoted, unpacked
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -71,14 +70,10 @@ class Table:
     raise self.error("; ".join(told), number)
 
 
-def open_table(
-  source: Any, named: Mapping[str, str], names: column_names.Fields = column_names.NAMES
-) -> Table:
+def open_table(source: Any) -> Table:
   """Read the table in a file (also packed by gzip), or of a pandas frame.
 
-  `named` is {field: column} that the user has named, and `names` the fields that are looked for; a
-  header needs one of them. Raises InputError: no such file, no table, pyarrow not installed; names
-  file and lines.
+  Raises InputError: no such file, no table, pyarrow not installed; names file and lines.
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
@@ -92,7 +87,7 @@ def open_table(
     raise InputError(f"{path} is empty; get the file again")
   if suffix in JSON or (suffix not in DELIMITERS and text.lstrip()[0] in "{["):
     return _json_lines(path, text)
-  return _delimited(path, text, suffix, named, names)
+  return _delimited(path, text, suffix)
 
 
 def _json_lines(path: epath.Path, text: str) -> Table:
@@ -111,24 +106,16 @@ def _json_lines(path: epath.Path, text: str) -> Table:
   return table
 
 
-def _delimited(
-  path: epath.Path, text: str, suffix: str, named: Mapping[str, str], names: column_names.Fields
-) -> Table:
-  """Read CSV, or cells between tabs; the known columns of the first line find the delimiter."""
-  delimiter = "\t" if suffix == ".tsv" else _delimiter(text, named, names)
+def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
+  """Read CSV, or cells between tabs; what the first line has most of separates cells."""
+  delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.partition("\n")[0].count)
   plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
   table, faults = Table(str(path), (), []), []
   for number, cells in _records(table, text, delimiter, plain):
     if not table.columns:
       table.columns = tuple(cells)
-      shown = quoted(", ".join(cells), 120)
-      if not column_names.recognised(cells, named, names):
-        raise table.error(
-          f"the first line is {shown}; expected a header of columns such as question, candidate and "
-          "label, or name them: --columns question=COLUMN,candidate=COLUMN",
-          number,
-        )
       if len(set(cells)) < len(cells):
+        shown = quoted(", ".join(cells), 120)
         raise table.error(f"the header {shown} names a column twice; rename one", number)
     elif not any(cell.strip() for cell in cells):
       table.rows.append((number, {}))
@@ -155,19 +142,6 @@ def _records(
       yield number, cells
     return
   yield from csv_records(io.StringIO(text, newline="\n"), delimiter, table.error)
-
-
-def _delimiter(text: str, named: Mapping[str, str], names: column_names.Fields) -> str:
-  """Find what separates a header's cells: the known columns decide, then tabs, then the number."""
-  first = text.partition("\n")[0].rstrip("\r")
-  best, delimiter = (0, False, 0), ","
-  for candidate in (",", ";", "\t"):
-    header = [cell.strip('"') for cell in first.split(candidate)]
-    known = column_names.recognised(header, named, names)
-    fit = known, candidate == "\t" and len(header) > 1, len(header)
-    if fit > best:
-      best, delimiter = fit, candidate
-  return delimiter
 
 
 _CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^\t\n"]*?))(?:\t|\r?\n|\r?\Z)')

@@ -124,7 +124,7 @@ def read(
 
   """
   named = column_names.parse(columns)
-  table = tables.open_table(source, named)
+  table = tables.open_table(source)
   problems = Problems(len(table.rows), place=table.unit)
   if table.columns == HEADER and table.unit == "line" and not named:
     labelled = labelled is not False
