@@ -60,10 +60,17 @@ def _lines_moved(rng: random.Random, data: bytes, kind: str) -> bytes:
   return b"".join(lines)
 
 
+def written(folder: pathlib.Path, data: str | bytes, name: str = "file") -> pathlib.Path:
+  """A file of this content."""
+  path = folder / name
+  path.write_bytes(data.encode() if isinstance(data, str) else data)
+  return path
+
+
 def check_refusals(read: Callable, path: pathlib.Path, broken: Mapping[str, tuple]) -> None:
   """Each (content, line or place, words) of `broken` is refused in these words, with its place."""
   for name, (data, place, words) in broken.items():
-    path.write_bytes(data)
+    written(path.parent, data, path.name)
     with pytest.raises(InputError) as error:
       read(path)
     where = f"{path}:{place}: " if isinstance(place, int) else f"{path}{place}"

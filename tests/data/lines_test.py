@@ -8,15 +8,10 @@ import pytest
 from as2jax.data import lines
 from as2jax.data.lines import Lines
 from as2jax.runtime.errors import InputError
+from tests.file_damage import written
 
 TEXT = "first\r\nsecond \u00e9\nlast"
 LINES = [(1, "first"), (2, "second \u00e9"), (3, "last")]
-
-
-def written(folder, data: bytes):
-  path = folder / "file.txt"
-  path.write_bytes(data)
-  return path
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
@@ -29,9 +24,9 @@ def test_gzip_is_unpacked_by_content(tmp_path, mark):
 def test_damaged_gzip(tmp_path):
   packed = gzip.compress(b"".join(b"%d line\n" % (i * i) for i in range(5000)))
   for cut in (len(packed) // 2, -4, 5):  # without the check sum all lines are there
-    with pytest.raises(InputError, match=r"file.txt:1: the gzip file is cut off"):
+    with pytest.raises(InputError, match=r"file:1: the gzip file is cut off"):
       list(Lines(written(tmp_path, packed[:cut])))
-  with pytest.raises(InputError, match=r"file.txt is empty"):
+  with pytest.raises(InputError, match=r"file is empty"):
     list(Lines(written(tmp_path, gzip.compress(b""))))
 
 
@@ -39,14 +34,14 @@ def test_a_line_of_a_packed_file_is_bounded(tmp_path, monkeypatch):
   monkeypatch.setattr(lines, "LONGEST", 1 << 16)
   longest = b"a" * (lines.LONGEST - 2) + b"\n"
   bomb = gzip.compress(b"one\n" + longest + b"a" * (100 << 20))
-  with pytest.raises(InputError, match=r"file.txt:3: the line has 0 MiB or more$"):
+  with pytest.raises(InputError, match=r"file:3: the line has 0 MiB or more$"):
     list(Lines(written(tmp_path, bomb)))
   assert len(list(Lines(written(tmp_path, gzip.compress(longest * 2))))) == 2
 
 
 @pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device"])
 def test_what_is_no_file_is_not_opened(tmp_path, kind):
-  path = tmp_path / "file.txt"
+  path = tmp_path / "file"
   if kind == "a named pipe":
     os.mkfifo(path)
   elif kind == "a directory":
@@ -61,5 +56,5 @@ def test_an_archive_is_refused_as_no_text(tmp_path):
   buffer = io.BytesIO()
   with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
     archive.writestr("a.txt", TEXT * 99)
-  with pytest.raises(InputError, match="file.txt:1: .*(not UTF-8|NUL byte)"):
+  with pytest.raises(InputError, match="file:1: .*(not UTF-8|NUL byte)"):
     list(Lines(written(tmp_path, buffer.getvalue())))

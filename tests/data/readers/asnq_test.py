@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from as2jax.data.readers import asnq as grouping
 from as2jax.data.readers.asnq import iterate_rows, read_asnq, write_asnq
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
-from tests.file_damage import check_refusals, damaged, read_or_refused
+from tests.file_damage import check_refusals, damaged, read_or_refused, written
 
 ROWS = (
   'who made "it" ?\tAnn made it .\t4',
@@ -22,12 +20,6 @@ ROWS = (
 
 def content(rows=ROWS, end="\n") -> bytes:
   return "".join(row + end for row in rows).encode()
-
-
-def written(folder: Path, data: bytes) -> Path:
-  path = folder / "train.tsv"
-  path.write_bytes(data)
-  return path
 
 
 def test_class_4_alone_is_positive(tmp_path):

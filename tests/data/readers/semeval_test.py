@@ -1,10 +1,9 @@
 import os
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 from etils import epath
-from file_damage import check_refusals, damaged, read_or_refused
+from file_damage import check_refusals, damaged, read_or_refused, written
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_spec import count
@@ -75,12 +74,6 @@ THREADS = (
 THREADS_ALONE = f"<root>\n{THREAD.format('Q1_R4', '')}{THREAD.format('Q1_R5', '')}</root>\n"
 
 
-def written(folder: Path, data: str | bytes) -> Path:
-  path = folder / "questions.xml"
-  path.write_bytes(data.encode() if isinstance(data, str) else data)
-  return path
-
-
 def test_reads_the_form_of_2015(tmp_path):
   first, second = read_semeval(written(tmp_path, FORUM))
   assert (first.id, first.text) == ("Q1", 'Good "bank" Which one & why <br/> caf\u00e9?')
@@ -132,10 +125,7 @@ BROKEN = {  # name: (content, place, words)
 
 
 def test_broken_file(tmp_path):
-  encoded = {}
-  for name, (data, *rest) in BROKEN.items():
-    encoded[name] = (data.encode() if isinstance(data, str) else data, *rest)
-  check_refusals(read_semeval, tmp_path / "questions.xml", encoded)
+  check_refusals(read_semeval, tmp_path / "questions.xml", BROKEN)
 
 
 def judge(folder, data: bytes) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from etils import epath
-from file_damage import check_refusals, damaged, read_or_refused
+from file_damage import check_refusals, damaged, read_or_refused, written
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_spec import count
@@ -71,12 +71,6 @@ def test_tandas_files_are_found_under_their_own_names(tmp_path):
 
 def content(lines=BARE, end="\n") -> bytes:
   return "".join(line + end for line in lines).encode()
-
-
-def written(folder: Path, data: bytes) -> Path:
-  path = folder / "train.xml"
-  path.write_bytes(data)
-  return path
 
 
 def test_reads_questions_in_treebank_spelling(tmp_path):

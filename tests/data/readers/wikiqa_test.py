@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from file_damage import check_refusals, damaged, read_or_refused
+from file_damage import check_refusals, damaged, read_or_refused, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +24,6 @@ COUNTS = {"train": (2118, 20360, 1040), "dev": (296, 2733, 140), "test": (633, 6
 
 def content(rows=ROWS, end="\r\n") -> bytes:
   return "".join(line + end for line in (HEADER, *rows)).encode()
-
-
-def written(folder: Path, data: bytes) -> Path:
-  path = folder / "questions.tsv"
-  path.write_bytes(data)
-  return path
 
 
 def test_reads_questions_with_context_and_title(tmp_path):

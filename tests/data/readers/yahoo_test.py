@@ -1,6 +1,4 @@
-from pathlib import Path
-
-from file_damage import check_refusals, damaged, read_or_refused
+from file_damage import check_refusals, damaged, read_or_refused, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,12 +19,6 @@ ROWS = [*rows("how to make ice"), *rows("how to make ice", 3), *rows("how to sel
 
 def content(*lines: str, end="\n") -> bytes:
   return "".join(line + end for line in lines or ROWS).encode()
-
-
-def written(folder: Path, data: bytes) -> Path:
-  path = folder / "train.tsv"
-  path.write_bytes(data)
-  return path
 
 
 def test_five_rows_are_a_question(tmp_path):
