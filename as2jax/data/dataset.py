@@ -5,7 +5,7 @@ import difflib
 import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from etils import epath
 
@@ -19,7 +19,6 @@ from as2jax.runtime.files import cache_folder, data_folder
 # Modules with SPECS, in the order in which the data sets are listed.
 READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "asnq", "controlled")
 FILTERS = ("official", "clean", *KEEPS)  # which questions; the first two as a data set says
-Split = TypeVar("Split")
 
 
 SPECS: dict[str, Spec] = {}
@@ -28,21 +27,21 @@ for reader in READERS:
     SPECS[spec.name] = spec
 
 
-class Splits(Mapping[str, Split], Generic[Split]):
+class Splits(Mapping[str, Any]):
   """Split -> its content, decoded at the first access and then held."""
 
-  def __init__(self, names: Iterable[str], read: Callable[[str], Split]):
+  def __init__(self, names: Iterable[str], read: Callable[[str], Any]):
     self._names, self._read = tuple(names), read
-    self._held: dict[str, Split] = {}
+    self._held: dict[str, Any] = {}
 
-  def __getitem__(self, name: str) -> Split:
+  def __getitem__(self, name: str) -> Any:
     if name not in self:
       raise KeyError(name)
     if name not in self._held:
       self._held[name] = self._find(name)
     return self._held[name]
 
-  def _find(self, name: str) -> Split:
+  def _find(self, name: str) -> Any:
     return self._read(name)
 
   def __contains__(self, name: object) -> bool:

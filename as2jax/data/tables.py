@@ -157,13 +157,11 @@ def is_quoted(text: str, path: epath.PathLike = "") -> bool:
   """
   if '"' not in text:
     return False
-  inside, outside, at = [], [], 0
-  while at < len(text):
-    match = _CELL.match(text, at)
-    if match is None:
-      return False
-    (outside if match[1] is None else inside).append(match[2] if match[1] is None else match[1])
-    at = match.end()
+  cells = list(_CELL.finditer(text))
+  if sum(len(cell[0]) for cell in cells) < len(text):  # some quotation mark is in the way
+    return False
+  inside = [cell[1] for cell in cells if cell[1] is not None]
+  outside = [cell[2] for cell in cells if cell[1] is None]
   widths = {line.count("\t") for line in text.removesuffix("\n").split("\n")}
   plain = len(widths) == 1 and not re.search(r"\r(?!\n)", text)  # which no line may hold
   if plain and any(re.search(r"[\t\r\n]", cell) for cell in inside):
