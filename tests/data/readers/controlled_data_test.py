@@ -5,7 +5,6 @@ import collections
 import numpy as np
 import pytest
 
-from as2jax.data.dataset import load
 from as2jax.data.readers import controlled
 from as2jax.data.statistics import KEEPS
 
@@ -115,14 +114,3 @@ def test_answers_of_test_are_new_and_their_questions_name_one_alone():
     right = [text for text in answers["test"] if named <= set(text.split())]
     assert right == [question.candidates[0].text]
   assert len({q.candidates[0].text for q in asked["test"]}) <= len(asked["test"]) / controlled.ASKED
-
-
-def test_they_are_data_sets_like_any_other(tmp_path):
-  data = load("controlled_context", cache=str(tmp_path))
-  assert {split: len(its) for split, its in data.splits.items()} == {
-    "train": 1200,
-    "dev": 100,
-    "test": 300,
-  }
-  assert data.splits["test"] == tuple(questions("controlled_context", count=300))
-  assert data.splits["test"][0].candidates[0].previous

@@ -156,28 +156,6 @@ def located(spec):
   return actual.files if actual else {}
 
 
-def test_the_archives_as_they_unpack(tmp_path):
-  names = (
-    "v3.2/train/SemEval2016-Task3-CQA-QL-train-part1.xml",
-    "v3.2/train/SemEval2016-Task3-CQA-QL-train-part2.xml",
-    "v3.2/dev/SemEval2016-Task3-CQA-QL-dev.xml",
-    *(f"v3.2/train-more-for-subtaskA-from-2015/{name}" for name in semeval.AGAIN_2015),
-    "SemEval2016_task3_test/English/SemEval2016-Task3-CQA-QL-test.xml",
-    "semeval2015-task3/datasets/CQA-QL-train.xml",
-    "semeval2015-task3/datasets/CQA-QL-devel.xml",
-  )
-  for name in names:
-    path = tmp_path / "semeval" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("x")
-  root = epath.Path(tmp_path)
-  of_2016 = files_on_disk.located(semeval.SEMEVAL2016, root, root / "none")
-  assert [len(of_2016.files[split]) for split in ("train", "dev", "test")] == [5, 1, 1]
-  of_2015 = files_on_disk.located(semeval.SEMEVAL2015, root, root / "none")
-  assert of_2015.files["train"][0].name == "CQA-QL-train.xml"
-  assert list(of_2015.missing) == ["test"]
-
-
 @pytest.mark.parametrize("spec", semeval.SPECS, ids=lambda spec: spec.name)
 def test_official_counts(spec):
   checked = 0

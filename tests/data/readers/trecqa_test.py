@@ -5,20 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
-from etils import epath
 from file_damage import check_refusals, damaged, read_or_refused, written
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_spec import count
 
-from as2jax.data import source as files_on_disk
-from as2jax.data.readers.trecqa import (
-  TRECQA,
-  TRECQA_ALL,
-  TRECQA_JSON,
-  iterate_trecqa,
-  read_tanda_json,
-)
+from as2jax.data.readers.trecqa import TRECQA, TRECQA_ALL, iterate_trecqa, read_tanda_json
 
 
 def read_trecqa(*arguments, **options):
@@ -51,22 +43,6 @@ FULL = (
   *block("negative", "It melts", "PRP VBZ", "SUB ROOT", "2 0", "- -"),
   "</QApairs>",
 )
-
-
-def test_tandas_files_are_found_under_their_own_names(tmp_path):
-  """As its archive calls them, beside the plain names; without a training file."""
-  folder = tmp_path / "trecqa/json"
-  folder.mkdir(parents=True)
-  row = {"question": "who?", "candidates": [{"label": 1, "sentence": "Ann"}]}
-  for split in ("dev", "test"):
-    (folder / f"{split}-filtered.jsonl").write_text(json.dumps(row) + "\n")
-  root, downloads = epath.Path(tmp_path), epath.Path(tmp_path / "downloads")
-  actual = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
-  assert list(actual.files) == ["dev", "test"] and list(actual.missing) == ["train"]
-  assert [path.name for path in actual.files["dev"]] == ["dev-filtered.jsonl"]
-  (folder / "dev.jsonl").write_text("{}")
-  again = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
-  assert [path.name for path in again.files["dev"]] == ["dev.jsonl"]
 
 
 def content(lines=BARE, end="\n") -> bytes:
