@@ -75,21 +75,12 @@ def _positives_alone(question: Question) -> Question:
 
 def _retrieval(section: Any) -> Dataset:
   """Load a data set for retrieval."""
-  problem = ""
-  if section.mined and section.rules:
-    problem = "data.mined: negatives for a pool are mined in its own texts; leave data.rules empty"
-  elif not section.labelled_negatives:
-    problem = (
-      "data.labelled_negatives = False: the training questions of a pool have positives alone unless "
-      "data.negatives says otherwise; leave it True"
+  if section.holdout or not section.labelled_negatives or (section.mined and section.rules):
+    raise InputError(
+      f"{section.name} is for retrieval: its articles are parted, so that data.holdout is 0; its "
+      "training questions have positives alone unless data.negatives says otherwise, so that "
+      "data.labelled_negatives is True; and data.mined goes without data.rules"
     )
-  elif section.holdout:
-    problem = (
-      f"data.holdout = {section.holdout}: a pool is parted by article, whose split dev selects; set "
-      "it to 0"
-    )
-  if problem:
-    raise InputError(f"{section.name}: {problem}")
   where = {"root": section.root, "cache": section.cache, "download": section.download}
   data = datasets.load(section.name, pool=True, **where)
   data = retrieval(data, negatives=section.negatives, text_rules=section.rules)
