@@ -53,16 +53,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Passage:
-  """One sentence of a retrieval pool, in its paragraph.
-
-  Attributes:
-    id: unique within its pool.
-    text: the sentence; never empty.
-    title: of its document, "" where unknown.
-    previous, next: the neighbouring sentences of its paragraph, "" at an edge.
-    paragraph: the whole paragraph.
-
-  """
+  """One sentence of a retrieval pool, in its paragraph; the fields are as a candidate's."""
 
   id: str
   text: str
@@ -74,15 +65,7 @@ class Passage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Query:
-  """A question to a pool.
-
-  Attributes:
-    id: unique within its split.
-    text: the question.
-    answers: ids of the right passages: most annotators first, ties by first named.
-    votes: how many annotators named each of them.
-
-  """
+  """A question to a pool, and the ids of its right passages: most annotators (`votes`) first."""
 
   id: str
   text: str
@@ -92,13 +75,7 @@ class Query:
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-  """One split of a retrieval dataset.
-
-  Attributes:
-    passages: the pool, in the order of the source.
-    queries: the queries; every answer is the id of a passage.
-
-  """
+  """One split of a retrieval dataset: passages, and queries whose answers are ids of these."""
 
   passages: tuple[Passage, ...]
   queries: tuple[Query, ...]
