@@ -50,9 +50,7 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
     splits[name] = {
       **of_split,
       "question_filters": filters,
-      "published": {
-        question_filter: asdict(counts) for question_filter, counts in published.items()
-      },
+      "published": {name: counts.asdict() for name, counts in published.items()},
       "verdicts": verdicts,
       "verdict": _worst(verdicts.values()),
       "fingerprint": dataset.fingerprints[name],
