@@ -1,6 +1,5 @@
 """The `as2jax` command: its verbs, what they print where, and mistakes in one line."""
 
-import csv
 import errno
 import io
 import json
@@ -33,20 +32,6 @@ def questions(tmp_path):
   return str(path)
 
 
-def command(*arguments, cwd, **options):
-  """A process of the command as a user starts it."""
-  environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-  return subprocess.run(
-    [sys.executable, "-m", "as2jax", *arguments],
-    cwd=cwd,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=300,
-    **options,
-  )
-
-
 def seconds(*arguments):
   """The CPU seconds of a process: other work on the machine does not count."""
   before = os.times()
@@ -63,27 +48,13 @@ def test_help_and_import_are_fast_and_need_no_jax():
   assert not {"jax", "numpy", "rich", "transformers"} & set(modules)
 
 
-@pytest.mark.parametrize(
-  "verb",
-  [
-    "train",
-    "rank",
-    "index",
-    "search",
-    "evaluate",
-    "compare",
-    "report",
-    "explain",
-    "export",
-    "serve",
-    "data check",
-    "lab sweep",
-  ],
-)
+VERBS = "train rank index search evaluate compare report explain export serve".split()
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "data check", "lab sweep"])
 def test_each_verb_has_examples(verb, capsys):
   assert app.run([*verb.split(), "--help"]) == 0
-  printed = capsys.readouterr().out
-  assert f"  as2jax {verb} " in printed.split("Examples:")[1]
+  assert f"  as2jax {verb} " in capsys.readouterr().out.split("Examples:")[1]
 
 
 @pytest.mark.parametrize(
@@ -126,17 +97,16 @@ def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_one_line_wherever_it_is_noticed(number, monkeypatch, capsys, tmp_path):
+def test_a_full_disk_is_one_line_wherever_it_is_noticed(monkeypatch, capsys, tmp_path):
   def fail(*_):
-    raise OSError(number, os.strerror(number))
+    raise OSError(errno.ENOSPC, "no room")
 
   monkeypatch.setattr("os.fsync", fail)
   file = tmp_path / "status.json"
   monkeypatch.setattr("as2jax.config.jobs.names", lambda: files.write_whole(file, "{}"))
   assert app.run(["list", "jobs"]) == 2
   error = capsys.readouterr().err
-  assert error.startswith(f"as2jax: {file} cannot be written ({os.strerror(number)}): make room")
+  assert error.startswith(f"as2jax: {file} cannot be written (no room): make room")
   assert error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
@@ -196,23 +166,17 @@ def test_rank_prints_or_writes_every_candidate(finished_run, questions, tmp_path
   assert app.run(["rank", run, questions, "--top=1", "--format=text"]) == 0
   text = capsys.readouterr().out
   assert text.splitlines()[0] == "who sat on the mat" and "dog" not in text
-  for suffix, dialect in ((".tsv", "excel-tab"), (".csv", "excel")):
-    target = tmp_path / f"ranked{suffix}"
-    assert app.run(["rank", run, questions, "-o", str(target)]) == 0
-    with open(target, newline="") as file:
-      written = list(csv.DictReader(file, dialect=dialect))
-    assert [row["candidate"] for row in written] == [row["candidate"] for row in rows]
   target = tmp_path / "new" / "ranked.jsonl"
   assert app.run(["rank", run, questions, "-o", str(target)]) == 0
   assert [json.loads(line) for line in target.read_text().splitlines()] == rows
 
 
 def test_rank_reads_standard_input(finished_run, questions, tmp_path):
-  run = str(finished_run("bm25"))
+  command = [sys.executable, "-m", "as2jax", "rank", str(finished_run("bm25"))]
+  environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
   with open(questions) as file:
-    done = command("rank", run, cwd=tmp_path, stdin=file)
-  assert done.returncode == 0, done.stderr
-  assert len(done.stdout.splitlines()) == 3
+    said = subprocess.check_output(command, cwd=tmp_path, env=environment, stdin=file, timeout=300)
+  assert len(said.splitlines()) == 3
 
 
 def test_compare_prints_rows(finished_run, capsys):
@@ -235,19 +199,6 @@ def test_keys_are_those_of_the_job(capsys):
   assert app.run(["list", "keys", "wikiqa_cassie"]) == 0
   rows = {row["key"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
   assert rows["model.epsilon"] == 0.1 and rows["seeds"] == [0, 1, 2]
-
-
-def test_a_grid_is_every_combination(capsys):
-  from as2jax.experiments.sweeps import points
-
-  actual = points.grid("wikiqa_triplet:sample", ["epochs=1,2", "batch.row_lengths=(64,),(64,128)"])
-  assert actual == [
-    {"epochs": epochs, "batch.row_lengths": lengths}
-    for epochs in (1, 2)
-    for lengths in ((64,), (64, 128))
-  ]
-  with pytest.raises(InputError, match="--grid optimizer.rat: .*did you mean 'rate'"):
-    points.grid("wikiqa_triplet:sample", ["optimizer.rat=1,2"])
 
 
 def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypatch):

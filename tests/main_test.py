@@ -126,59 +126,25 @@ def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
   assert "a file comes first" in refused(f"--config={TRIPLET}")
 
 
-def test_a_debugger_keeps_its_breakpoints(tmp_path):
-  lines = (ROOT / "as2jax" / "main.py").read_text().splitlines()
-  at = 1 + next(i for i, line in enumerate(lines) if "modes.run(" in line)
-  steps = [f"break {at}", "continue", "p 'mode is ' + config.mode", "quit"]
-  done = subprocess.run(
-    [sys.executable, "-m", "pdb"]
-    + [part for step in steps for part in ("-c", step)]
-    + ["-m", "as2jax.main", "--config=wikiqa_triplet:sample", f"--workdir={tmp_path}"],
-    cwd=tmp_path,
-    env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-    timeout=120,
-    stdin=subprocess.DEVNULL,
-  )
-  assert "'mode is train'" in done.stdout, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(
-  "content, parts",
+  "name, content, parts",
   [
-    ('{"model": ', ["not valid JSON", "line 1"]),
-    ("[1]", ["no config of a run"]),
-    ('{"model": {"a.b": 1}, "loss": {}}', ["model = ", "does not fit", "a.b"]),
-    ('{"model": {"name": "x"}, "loss": {}, "encoder": [1]}', ["encoder = [1]", "does not fit"]),
-    (
-      '{"model": {"name": "x"}, "loss": {"name": "x"}, "optimizer": {"rat": 1}}',
-      ["optimizer", "rat", "does not fit"],
-    ),
-    ('{"model": {"name": "x"}, "loss": {"name": "x"}, "epochs": "many"}', ["epochs", "many"]),
+    ("x.json", '{"model": ', ["not valid JSON", "line 1"]),
+    ("x.json", "[1]", ["no config of a run"]),
+    ("x.json", '{"model": {"a.b": 1}, "loss": {}}', ["model = ", "does not fit", "a.b"]),
+    ("x.json", '{"model": {}, "loss": {}, "encoder": [1]}', ["encoder = [1]", "does not fit"]),
+    ("x.json", '{"model": {}, "loss": {}, "optimizer": {"rat": 1}}', ["rat", "does not fit"]),
+    ("x.json", '{"model": {}, "loss": {}, "epochs": "many"}', ["epochs", "many"]),
+    ("x.py", "def get_config():\n  return 1 / 0\n", [":2: ZeroDivisionError"]),
+    ("x.py", "def get_config(:\n", [":1: SyntaxError"]),
+    ("x.py", "x = 1\n", ["no attribute 'get_config'"]),
+    ("x.py", "def get_config():\n  return {}\n", ["a dict, no ConfigDict"]),
   ],
 )
-def test_a_config_json_that_was_changed_by_hand(tmp_path, content, parts):
-  path = tmp_path / "config.json"
+def test_a_config_that_is_wrong_itself(tmp_path, name, content, parts):
+  path = tmp_path / name
   path.write_text(content)
-  message = refused(f"--config=configs/rerun.py:{path}")
-  for part in [str(path), *parts]:
-    assert part in message, message
-
-
-@pytest.mark.parametrize(
-  "content, parts",
-  [
-    ("def get_config():\n  return 1 / 0\n", [":2: ZeroDivisionError"]),
-    ("def get_config(:\n", [":1: SyntaxError"]),
-    ("x = 1\n", ["no attribute 'get_config'"]),
-    ("def get_config():\n  return {}\n", ["a dict, no ConfigDict"]),
-  ],
-)
-def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
-  path = tmp_path / "mine.py"
-  path.write_text(content)
-  message = refused(f"--config={path}")
+  message = refused(f"--config=configs/rerun.py:{path}" if name == "x.json" else f"--config={path}")
   for part in [str(path), *parts]:
     assert part in message, message
 
@@ -199,9 +165,6 @@ OUT_OF_RANGE = {
   "data.max_length=3": "4 or more",
   "data.mined=(1,)": "paths as texts",
   "data.prompts=a,": "such as ('query: ', '')",
-  "encoder.dtype=float16": "bfloat16",
-  "encoder.precision=exact": "highest",
-  "encoder.hidden_dropout=1": "below 1",
   "batch.row_lengths=128,64": "shortest first",
   "batch.rows=0": "1 or more",
   "batch.sampler=ordered": "paper, grouped, shared",
@@ -210,9 +173,7 @@ OUT_OF_RANGE = {
   "optimizer.lr_multipliers=('head', 0.0)": "(regular expression, factor) pairs",
   "optimizer.clip_norm=-1": "0 or more",
   "optimizer.name=adamw": "adam, adadelta, sgd",
-  "loss.reduction=max": "sum, mean",
   "model.name=zebra": "biencoder",
-  "model.pooling=zebra": "attention",
   "model.score=zebra": "cosine",
   "encoder.name=zebra": "bert",
   "loss.name=none": "nothing is trained; set epochs to 0",
@@ -251,20 +212,13 @@ def test_what_cannot_be_run_is_one_message(settings, folder, message, tmp_path):
     modes.run(tiny.config(**settings), str(tmp_path / folder) if folder else "")
 
 
-def test_a_relative_workdir(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  assert "map[sample-clean/test]" in modes.run(tiny.config(epochs=0), "runs/x")
-  assert (tmp_path / "runs" / "x" / "checkpoints" / "best").is_dir()
-
-
 def test_a_mistake_costs_no_start_of_jax():
   started = time.monotonic()
   process = command(f"--config={TRIPLET}:sample", "--config.optimizer.rat=1", "--workdir=x")
   output, errors = process.communicate(timeout=60)
-  assert process.returncode == 2 and output == ""
-  assert errors == (
+  assert process.returncode == 2 and output == "" and errors.count("\n") == 1
+  assert errors.startswith(
     "as2jax: --config.optimizer.rat: the config section optimizer has no key "
-    "'rat'; did you mean 'rate'?\n"
   )
   assert time.monotonic() - started < 5
 
@@ -272,12 +226,7 @@ def test_a_mistake_costs_no_start_of_jax():
 @pytest.mark.parametrize("absent", ["data", "encoder"])
 def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent):
   """The download goes to a closed port, as a machine without a network would fail."""
-  closed = {
-    f"{kind}_{case}": "http://127.0.0.1:9" if case == "proxy" else ""
-    for kind in ("http", "https", "all", "no")
-    for case in ("proxy",)
-  }
-  closed["no_proxy"] = ""
+  closed = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "all")}
   data = ["--config.data.name=sample"] if absent == "encoder" else []
   started = time.monotonic()
   process = command(
@@ -288,6 +237,7 @@ def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent
     AS2JAX_DATA=str(tmp_path),
     AS2JAX_CACHE=str(tmp_path / "cache"),
     HF_HOME=str(tmp_path / "hub"),
+    no_proxy="",
     **closed,
   )
   output, errors = process.communicate(timeout=120)
@@ -302,17 +252,3 @@ def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent
   for part in wanted[absent]:
     assert part in errors, errors
   assert time.monotonic() - started < 60
-
-
-def test_a_run_its_repetition_and_its_ranking(tmp_path):
-  """Word overlap with a relative workdir; then the same from its config.json."""
-  cache = {"AS2JAX_CACHE": os.environ["AS2JAX_CACHE"]}
-  folder = pathlib.Path(os.path.relpath(tmp_path / "x", ROOT))
-  first = command(
-    "--config=configs/wikiqa_baseline.py:word_overlap,sample", f"--workdir={folder}", **cache
-  )
-  table, errors = first.communicate(timeout=120)
-  assert first.returncode == 0, errors
-  assert "map[sample-clean/test]" in table and (tmp_path / "x" / "results.json").exists()
-  again = command(f"--config=configs/rerun.py:{folder}/config.json", f"--workdir={folder}", **cache)
-  assert again.communicate(timeout=120)[0] == table

@@ -6,13 +6,13 @@ import typer
 from typer import Argument, Option
 
 from as2jax.commands import output
-from as2jax.commands.output import examples
+from as2jax.commands.output import examples, text
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime.errors import InputError
 
 app = typer.Typer(help="Data sets: what there is, counts, other forms.", no_args_is_help=True)
-Root = Annotated[str, Option(metavar="FOLDER", help="of the data (default: $AS2JAX_DATA)")]
-Cache = Annotated[str, Option(metavar="FOLDER", help="of prepared copies ($AS2JAX_CACHE)")]
+Root = text("FOLDER", "of the data (default: $AS2JAX_DATA)")
+Cache = text("FOLDER", "of prepared copies ($AS2JAX_CACHE)")
 
 
 @app.command("list", epilog=examples("as2jax data list"))
@@ -44,7 +44,7 @@ def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") ->
 )
 def check(
   names: Annotated[
-    list[str], Argument(metavar="NAME|FILE...", help="a data set's, or all; or your own files")
+    list[str], Argument(metavar="NAME|FILE...", help="data sets, or all; or your own files")
   ],
   columns: Columns = "",
   drop: Drop = False,

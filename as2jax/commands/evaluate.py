@@ -5,7 +5,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from as2jax.commands import output, process
-from as2jax.commands.output import shown
+from as2jax.commands.output import shown, text, texts
 from as2jax.commands.train import Columns, Drop, Set, finish
 from as2jax.commands.use import Deterministic, Filter, check_filter
 from as2jax.runtime.errors import InputError
@@ -22,31 +22,14 @@ TRAINING = ("epochs", "patience", "optimizer.", "loss.", "checkpoint.", "warm_st
 )
 def evaluate(
   system: Annotated[
-    str,
-    Argument(
-      metavar="SYSTEM",
-      help="a finished run's folder, a published model (a folder, package:NAME/FOLDER, a hub name) or "
-      "a TREC run file",
-    ),
+    str, Argument(metavar="SYSTEM", help="a run's folder, a published model or a run file")
   ],
-  data: Annotated[
-    str, Option(metavar="NAME:SPLIT|FILE", help="other data: semeval2016:test, or your own file")
-  ] = "",
-  splits: Annotated[
-    str, Option(metavar="NAMES", help="such as dev,test; the run's where not given")
-  ] = "",
+  data: text("NAME:SPLIT|FILE", "other data: semeval2016:test, or your own file") = "",
+  splits: text("NAMES", "such as dev,test; default: the run's") = "",
   columns: Columns = "",
   drop: Drop = False,
-  rules: Annotated[
-    str,
-    Option(metavar="NAMES", help="of no run: text rules, such as ptb for trecqa, joined by commas"),
-  ] = "",
-  target: Annotated[
-    str,
-    Option(
-      "-o", "--output", metavar="FILE", help="of no run: the scores of each question, for compare"
-    ),
-  ] = "",
+  rules: text("NAMES", "of no run: text rules, such as ptb") = "",
+  target: text("FILE", "of no run: the scores of each question", "-o", "--output") = "",
   settings: Set = [],
   form: output.Form = "auto",
 ) -> None:
@@ -161,23 +144,14 @@ def _on_questions(
   "as2jax report runs/x reranked.trec -o report.html",
 )
 def report(
-  systems: Annotated[
-    list[str],
-    Argument(metavar="SYSTEM...", help="as of as2jax compare; others are compared with the first"),
-  ],
-  target: Annotated[
-    str, Option("-o", "--output", metavar="FILE", help="the page; in the first folder without")
-  ] = "",
+  systems: Annotated[list[str], Argument(metavar="SYSTEM...", help="as of as2jax compare")],
+  target: text("FILE", "the page; in the first folder without", "-o", "--output") = "",
   split: Annotated[str, Option(help="of runs' folders")] = "test",
   metrics: Annotated[str, Option(help="joined by commas; the first leads the page")] = "",
   question_filter: Filter = None,
   deterministic: Deterministic = [],
-  explain: Annotated[
-    int, Option(min=0, help="explain so many questions that differ most; opens the weights")
-  ] = 3,
-  question_ids: Annotated[
-    list[str], Option("--question", metavar="ID", help="explain this question, too")
-  ] = [],
+  explain: Annotated[int, Option(min=0, help="explain so many questions that differ most")] = 3,
+  question_ids: texts("ID", "explain this question, too", "--question") = [],
 ) -> None:
   """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os

@@ -6,16 +6,14 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from as2jax.commands.output import examples
+from as2jax.commands.output import examples, flag, text, texts
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
 
 Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects what is finished")]
-ManySeeds = Annotated[
-  str, Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4; else the config's")
-]
-NewFolder = Annotated[str, Option("-o", "--output", metavar="FOLDER", help="a new folder")]
-Runs = Annotated[str, Option("-o", "--output", metavar="FOLDER", help="of runs and tables")]
+ManySeeds = text("N", "3 is 0, 1, 2; or such as 0,4; else the config's", "--seeds")
+NewFolder = text("FOLDER", "a new folder", "-o", "--output")
+Runs = text("FOLDER", "of runs and tables", "-o", "--output")
 Swept = Annotated[str, Argument(metavar="DIR", help="a sweep's folder (its --output)")]
 Split = Annotated[
   Literal["", "dev", "test", "heldout"],
@@ -57,17 +55,14 @@ app.add_typer(sweep, name="sweep")
 def run_sweep(
   target: Runs,
   file: Annotated[str, Argument(metavar="[FILE]", help="a sweep file")] = "",
-  base: Annotated[str, Option(metavar="JOB", help="the job")] = "",
-  axes: Annotated[
-    list[str], Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
-  ] = [],
+  base: text("JOB", "the job") = "",
+  axes: texts("KEY=A,B", "values of a key", "--grid") = [],
   settings: Set = [],
   seeds: ManySeeds = "",
   parallel: Parallel = 1,
   split: Split = "",
   prepare: Annotated[
-    int | None,
-    Option(min=0, metavar="K", help="runs nothing: writes run K's config, prints its folder"),
+    int | None, Option(min=0, metavar="K", help="runs nothing: writes run K's config")
   ] = None,
 ) -> None:
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
@@ -126,17 +121,13 @@ def collect(place: Swept, split: Split = "") -> None:
 def paper(
   tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="see without one")] = [],
   target: Runs = "runs/papers",
-  only_list: Annotated[bool, Option("--list", help="what would be run, what not")] = False,
+  only_list: flag("--list", "what would be run, what not") = False,
   parallel: Parallel = 1,
   seeds: ManySeeds = "",
   words: Annotated[str, Option(help="further words of the jobs, which the table then says")] = "",
   settings: Set = [],
-  runs: Annotated[
-    list[str], Option(metavar="FOLDER", help="finished runs, for rows that have their config")
-  ] = [],
-  train: Annotated[
-    bool, Option(help="trains the other rows; if not, only what takes no step is run")
-  ] = True,
+  runs: texts("FOLDER", "finished runs, for rows of their config") = [],
+  train: Annotated[bool, Option(help="trains the other rows, not only what takes no step")] = True,
 ) -> None:
   """Fills a paper's table. Our figures stand beside the published ones."""
   import pathlib
@@ -223,17 +214,15 @@ def compile_for(
   )
 )
 def vectors(
-  target: Annotated[str, Option("-o", "--output", metavar="FILE", help="of the vectors")],
-  data: Annotated[str, Option(metavar="NAME", help="a data set, its training split")] = "",
-  text: Annotated[str, Option(metavar="FILE", help="UTF-8, a text a line")] = "",
+  target: text("FILE", "of the vectors", "-o", "--output"),
+  data: text("NAME", "a data set, its training split") = "",
+  text: text("FILE", "UTF-8, a text a line") = "",
   dimension: Annotated[int, Option(min=1, help="numbers of a vector")] = 300,
   epochs: Annotated[int, Option(min=1)] = 5,
   min_count: Annotated[int, Option(min=1, help="of a word that gets a vector")] = 2,
   seed: Annotated[int, Option(min=0, max=2**32 - 1)] = 0,
-  cased: Annotated[bool, Option("--cased", help="keep case")] = False,
-  treebank: Annotated[
-    bool, Option("--treebank", help="words as GloVe has them: do n't, John 's, u.s.")
-  ] = False,
+  cased: flag("--cased", "keep case") = False,
+  treebank: flag("--treebank", "words as GloVe has them: do n't, John 's, u.s.") = False,
 ) -> None:
   """Trains word vectors. Skip-gram on a data set or a text file."""
   import json
@@ -253,19 +242,15 @@ def vectors(
   )
 )
 def mine(
-  miners: Annotated[
-    str, Argument(metavar="RANKER", help="a bi-encoder, bm25, random, or several: a,b")
-  ],
+  miners: Annotated[str, Argument(metavar="RANKER", help="a bi-encoder, bm25, random, or several")],
   data: Annotated[str, Argument(help="a data set's name, or a file of training questions")],
   target: NewFolder,
-  passages: Annotated[str, Option(metavar="FILE", help="further texts, one a line")] = "",
-  exclude: Annotated[
-    list[str], Option(metavar="FILE", help="whose questions are kept out: dev and test files")
-  ] = [],
-  ranks: Annotated[str, Option(metavar="M:N", help="of the passages looked at")] = "1:100",
+  passages: text("FILE", "further texts, one a line") = "",
+  exclude: texts("FILE", "whose questions are kept out") = [],
+  ranks: text("M:N", "of the passages looked at") = "1:100",
   count: Annotated[int, Option(help="negatives a question, at most")] = 8,
   below: Annotated[float, Option(help="share of the worst positive's score")] = 0.95,
-  judge: Annotated[str, Option(metavar="RANKER", help="a cross-encoder as a filter")] = "",
+  judge: text("RANKER", "a cross-encoder as a filter") = "",
   seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
@@ -301,21 +286,12 @@ def mine(
 def distill(
   data: Annotated[str, Argument(help="a data set's name, or a file; labels are not needed")],
   target: NewFolder,
-  teachers: Annotated[
-    list[str],
-    Option("--teacher", metavar="TEACHER", help="a run, a published ranker, a file of scores"),
-  ] = [],
-  cross_fit: Annotated[
-    str, Option(metavar="JOB", help="a job to train on all folds but the one it scores")
-  ] = "",
+  teachers: texts("TEACHER", "a run, a published ranker, a file of scores", "--teacher") = [],
+  cross_fit: text("JOB", "a job to train on all folds but the one it scores") = "",
   folds: Annotated[int, Option(help="of --cross-fit")] = 2,
   settings: Set = [],
-  mined: Annotated[
-    list[str], Option(metavar="FOLDER", help="of lab mine: score its candidates, too")
-  ] = [],
-  allow_seen: Annotated[
-    bool, Option("--allow-seen", help="score what a teacher was trained on")
-  ] = False,
+  mined: texts("FOLDER", "of lab mine: score its candidates, too") = [],
+  allow_seen: flag("--allow-seen", "score what a teacher was trained on") = False,
 ) -> None:
   """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
   from as2jax.config import jobs as job_files
@@ -344,14 +320,9 @@ def distill(
 )
 def measured(
   tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="all by default")] = [],
-  collect: Annotated[
-    list[str],
-    Option(metavar="[NAME=]FOLDER", help="takes a finished run into configs/papers/results"),
-  ] = [],
-  write: Annotated[bool, Option("--write", help="puts the tables into the READMEs")] = False,
-  missing: Annotated[
-    bool, Option("--missing", help="the commands of rows without results")
-  ] = False,
+  collect: texts("[NAME=]FOLDER", "takes a finished run into the results") = [],
+  write: flag("--write", "puts the tables into the READMEs") = False,
+  missing: flag("--missing", "the commands of rows without results") = False,
 ) -> None:
   """Prints our measured figures. Made from the results that a clone keeps."""
   from as2jax.experiments.papers import measured as figures

@@ -13,6 +13,21 @@ Form = Annotated[
 ]
 
 
+def text(metavar: str, about: str, *names: str) -> Any:
+  """Return the type of an option that is a text."""
+  return Annotated[str, Option(*names, metavar=metavar, help=about)]
+
+
+def texts(metavar: str, about: str, *names: str) -> Any:
+  """Return the type of an option that may be given several times."""
+  return Annotated[list[str], Option(*names, metavar=metavar, help=about)]
+
+
+def flag(name: str, about: str) -> Any:
+  """Return the type of an option that is given or not."""
+  return Annotated[bool, Option(name, help=about)]
+
+
 def as_json(form: str) -> bool:
   """Return whether rows are printed as JSON lines."""
   return form == "json" or (form == "auto" and not sys.stdout.isatty())

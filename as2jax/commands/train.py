@@ -6,25 +6,14 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from as2jax.commands import output, process
-from as2jax.commands.output import shown
+from as2jax.commands.output import flag, shown, text, texts
 from as2jax.runtime.errors import InputError
 
-Set = Annotated[
-  list[str],
-  Option(
-    "--set", metavar="KEY=VALUE", help="one value of the config, several times (as2jax list keys)"
-  ),
-]
-Seeds = Annotated[str, Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4")]
-Columns = Annotated[
-  str,
-  Option(
-    metavar="FIELD=COLUMN,…",
-    help="your files' columns: question=query,candidate=answer,label=is_correct",
-  ),
-]
-Drop = Annotated[bool, Option("--drop", help="leave out rows without text and repeated candidates")]
-Output = Annotated[str, Option("-o", "--output", metavar="FOLDER", help="of the run")]
+Set = texts("KEY=VALUE", "a value of the config (as2jax list keys)", "--set")
+Seeds = text("N", "3 is 0, 1, 2; or such as 0,4", "--seeds")
+Columns = text("FIELD=COLUMN,…", "your files' columns: question=query,label=is_correct")
+Drop = flag("--drop", "leave out rows without text and repeated candidates")
+Output = text("FOLDER", "of the run", "-o", "--output")
 
 
 @shown(
@@ -38,32 +27,20 @@ def train(
   job: Annotated[
     str,
     Argument(
-      metavar="[JOB]",
-      help="a job's name with words, wikiqa_triplet:minilm (as2jax list jobs, as2jax list words), "
-      "a config file, or a run's folder to go on with it",
+      metavar="[JOB]", help="a job with words (as2jax list jobs), a config file, or a run's folder"
     ),
   ] = "",
   folder: Output = "",
   settings: Set = [],
   seeds: Seeds = "",
-  recipe: Annotated[
-    str,
-    Option(
-      metavar="NAME[:WORDS]",
-      help="a system for your own files, such as triplet:minilm (as2jax list recipes)",
-    ),
-  ] = "",
-  train_file: Annotated[str, Option("--train", metavar="FILE", help="your questions")] = "",
-  dev: Annotated[
-    str, Option(metavar="FILE", help="selects; without it a tenth of --train does")
-  ] = "",
-  test: Annotated[str, Option(metavar="FILE", help="is reported at the end")] = "",
+  recipe: text("NAME[:WORDS]", "for your own files (as2jax list recipes)") = "",
+  train_file: text("FILE", "your questions", "--train") = "",
+  dev: text("FILE", "selects; without it a tenth of --train does") = "",
+  test: text("FILE", "is reported at the end") = "",
   columns: Columns = "",
   drop: Drop = False,
   profile: Annotated[int, Option(min=0, help="steps to trace into FOLDER/profile")] = 0,
-  coordinator: Annotated[
-    str, Option(metavar="HOST:PORT", help="several processes: process 0; or auto")
-  ] = "",
+  coordinator: text("HOST:PORT", "several processes: process 0; or auto") = "",
   processes: Annotated[int, Option(help="several processes: how many")] = 0,
   process_id: Annotated[int, Option(help="several processes: this one's, from 0")] = -1,
   form: output.Form = "auto",
@@ -138,10 +115,7 @@ def finish(content: dict[str, Any], text: Callable[[], str], form: str) -> None:
 def list_names(
   kind: Annotated[
     Literal["jobs", "recipes", "words", "models", "encoders", "keys"],
-    Argument(
-      help="jobs: train JOB; recipes: train --recipe=NAME; words: behind a job's colon; models: "
-      "model.name; encoders: encoder.name; keys: of a job, for --set"
-    ),
+    Argument(help="words stand behind a job's colon; keys are those of a job"),
   ],
   job: Annotated[str, Argument(help="whose keys are listed")] = "wikiqa_triplet",
   form: output.Form = "auto",

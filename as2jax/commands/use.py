@@ -11,22 +11,20 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from as2jax.commands import output, process
-from as2jax.commands.output import shown
+from as2jax.commands.output import flag, shown, text, texts
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
 Run = Annotated[str, Argument(metavar="RUN", help="a finished run's folder")]
 Seed = Annotated[
-  int | None, Option(metavar="N", help="which of the run's seeds; the best where not given")
+  int | None, Option(metavar="N", help="which of the run's seeds; default: the best")
 ]
-Out = Annotated[str, Option("-o", "--output", metavar="FILE", help=".jsonl, .tsv, .csv, .parquet")]
+Out = text("FILE", ".jsonl, .tsv, .csv, .parquet", "-o", "--output")
 Filter = Annotated[
-  str | None, Option("--filter", help="the questions to count; the dataset's own where not given")
+  str | None, Option("--filter", help="the questions to count; default: the dataset's")
 ]
-Deterministic = Annotated[
-  list[str], Option(metavar="SYSTEM", help="a table or run file of a system without randomness")
-]
+Deterministic = texts("SYSTEM", "a system without randomness")
 
 
 @shown(
@@ -37,14 +35,12 @@ Deterministic = Annotated[
 def rank(
   run: Run,
   file: Annotated[
-    str, Argument(metavar="[FILE]", help="questions with candidates; standard input without")
+    str, Argument(metavar="[FILE]", help="questions with candidates; else standard input")
   ] = "-",
   target: Out = "",
   top: Annotated[int | None, Option(min=1, help="candidates a question; all if absent")] = None,
   seed: Seed = None,
-  ranking: Annotated[
-    str, Option(metavar="FILE", help="of joint models: another ranker's run file over FILE")
-  ] = "",
+  ranking: text("FILE", "of joint models: a run file over FILE") = "",
   columns: Columns = "",
   drop: Drop = False,
   form: output.Form = "auto",
@@ -156,9 +152,7 @@ def explain(
   split: Annotated[str, Option(help="of the ids")] = "test",
   previous: Annotated[str, Option(help="the sentence before the candidate")] = "",
   following: Annotated[str, Option("--next", help="the sentence after it")] = "",
-  target: Annotated[
-    str, Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
-  ] = "explained.png",
+  target: text("FILE", "the picture: .png, .svg or .pdf", "-o", "--output") = "explained.png",
   seed: Seed = None,
   form: output.Form = "auto",
 ) -> None:
@@ -217,16 +211,10 @@ def index(
   file: Annotated[
     str, Argument(metavar="FILE", help="documents: .jsonl, .csv, .tsv, .parquet, else one a line")
   ],
-  target: Annotated[
-    str, Option("-o", "--output", metavar="FOLDER", help="of the index; the same goes on")
-  ],
+  target: text("FOLDER", "of the index; the same goes on", "-o", "--output"),
   seed: Seed = None,
-  columns: Annotated[
-    str, Option(metavar="FIELD=COLUMN,…", help="such as text=answer,id=number")
-  ] = "",
-  drop: Annotated[
-    bool, Option("--drop", help="leave out rows without text and repeated texts")
-  ] = False,
+  columns: text("FIELD=COLUMN,…", "such as text=answer,id=number") = "",
+  drop: flag("--drop", "leave out rows without text and repeated texts") = False,
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
@@ -252,10 +240,10 @@ def index(
 def search(
   folder: Annotated[str, Argument(metavar="INDEX", help="what as2jax index wrote")],
   question: Annotated[
-    str | None, Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends")
+    str | None, Argument(metavar="[QUESTION]", help="else a question a line of standard input")
   ] = None,
   top: Annotated[int, Option(min=1, help="documents a question")] = 10,
-  rerank: Annotated[str, Option(metavar="RUN", help="a run that ranks the best again")] = "",
+  rerank: text("RUN", "a run that ranks the best again") = "",
   form: output.Form = "auto",
 ) -> None:
   """Searches an index. For one question, or each that is typed."""
@@ -267,10 +255,10 @@ def search(
 
   opened_index = Index.open(folder)
   second = load(rerank) if rerank else None
-  for text in _typed() if question is None else [question]:
+  for asked in _typed() if question is None else [question]:
     rows, lines = [], []
-    for rank, hit in enumerate(opened_index.search(text, top, rerank=second), 1):
-      row = {"question": text, "rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
+    for rank, hit in enumerate(opened_index.search(asked, top, rerank=second), 1):
+      row = {"question": asked, "rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
       rows.append(row)
       lines.append(_hit(rank, hit.score, hit.text))
     output.emit(form, rows, lambda lines=lines: "\n".join(lines))
@@ -292,7 +280,7 @@ def _typed() -> Iterator[str]:
 @shown("as2jax serve runs/x --index=faq.index --port=8080")
 def serve(
   run: Run,
-  index_folder: Annotated[str, Option("--index", metavar="INDEX", help="searched by /search")] = "",
+  index_folder: text("INDEX", "searched by /search", "--index") = "",
   host: Annotated[str, Option(help="0.0.0.0 lets other machines in")] = "127.0.0.1",
   port: Annotated[int, Option(min=0, max=65535)] = 8080,
   seed: Seed = None,

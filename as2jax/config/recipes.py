@@ -1,7 +1,7 @@
 """Recipes: one function a paper's system, with the paper's values; and what we recommend.
 
-Each sets `model`, `loss` and how it is trained in a base config; `SYSTEMS` has them by name. What a paper
-leaves open is a key whose comment says so.
+Each sets `model`, `loss` and how it is trained in a base config. What a paper leaves open is a key
+whose comment says so.
 """
 
 import functools
@@ -22,19 +22,15 @@ HELD_OUT = 0.1  # of the training questions, where no dev file selects the best 
 
 def triplet(config: ConfigDict) -> None:
   """Set ASBERT's triplet network (Shonibare 2021, section 3.2, 4.3)."""
-  config.model = ConfigDict({"name": "triplet", "pooling": "mean", "score": "euclidean"})
-  config.loss = ConfigDict(
-    {"name": "triplet", "margin": 5.0, "selection": "all", "reduction": "sum"}
-  )
+  config.model = words.named("triplet", pooling="mean", score="euclidean")
+  config.loss = words.named("triplet", margin=5.0, selection="all", reduction="sum")
   _asbert(config)
 
 
 def siamese(config: ConfigDict) -> None:
   """Set ASBERT's siamese network (Shonibare 2021, section 3.1, 4.3)."""
-  config.model = ConfigDict(
-    {"name": "siamese", "pooling": "mean", "score": "euclidean", "combine": "concat_diff"}
-  )
-  config.loss = ConfigDict({"name": "bce"})
+  config.model = words.named("siamese", pooling="mean", score="euclidean", combine="concat_diff")
+  config.loss = words.named("bce")
   _asbert(config)
 
 
@@ -50,10 +46,8 @@ def _asbert(config: ConfigDict) -> None:
 def crossencoder(config: ConfigDict) -> None:
   """Set a fine-tuned cross-encoder (CETE section 3.2)."""
   # A token of None: the encoder's own.
-  config.model = ConfigDict(
-    {"name": "crossencoder", "token": placeholder(str), "pooler": True, "dropout": 0.1}
-  )
-  config.loss = ConfigDict({"name": "cross_entropy"})
+  config.model = words.named("crossencoder", token=placeholder(str), pooler=True, dropout=0.1)
+  config.loss = words.named("cross_entropy")
   config.epochs = 3
   config.data.max_length = 128  # paper: 128
   config.batch.examples = 16  # paper: 8, 16 or 24
@@ -62,7 +56,7 @@ def crossencoder(config: ConfigDict) -> None:
 
 def cassie(config: ConfigDict) -> None:
   """Set CASSIE (Nguyen et al. 2023, section 3), including what the paper leaves open."""
-  model = config.model = ConfigDict({"name": "cassie"})
+  model = config.model = words.named("cassie")
   model.template = "context"  # context | pair (no context) | joint (the top K of another ranker)
   # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
   model.segments = "four"
@@ -82,7 +76,7 @@ def cassie(config: ConfigDict) -> None:
   model.head_reads = ("h",)  # paper: h; one or more of h, r, d, cls
   model.ranker_head = "none"  # none | linear | pooled: adds a transferred ranker's logit
   model.padding_node = False
-  config.loss = ConfigDict({"name": "cassie", "gamma": 0.3, "mi_self_pairs": True})  # paper: 0.3
+  config.loss = words.named("cassie", gamma=0.3, mi_self_pairs=True)  # paper: 0.3
   _in_context(config)
 
 
@@ -121,13 +115,13 @@ CETE_VECTORS = ("bert", "bert_large", "elmo", "glove")
 
 def feature_based(config: ConfigDict) -> None:
   """Set CETE's new encoder over frozen vectors (Laskar et al. 2020, section 3.1, 4.3)."""
-  model = config.model = ConfigDict({"name": "feature_based"})
+  model = config.model = words.named("feature_based")
   model.update(encoder_layers=1, num_heads=8, dropout=0.2)  # paper: all three
   model.positions = "none"  # none | sinusoids, which the authors' code adds to GloVe alone
   model.feature_scale = 1.0  # of the vectors, before positions are added
   model.norm = "pre"  # pre | post; the paper does not say
   model.storage = "float32"  # of the vectors on disk: float32 | float16
-  config.loss = ConfigDict({"name": "squared_error"})
+  config.loss = words.named("squared_error")
   config.epochs = 20  # the paper gives none; patience ends the run
   config.patience = 5
   config.data.max_length = 128
@@ -142,12 +136,7 @@ def no_encoder(config: ConfigDict) -> None:
 
 
 def cete(config: ConfigDict, argument: str | None) -> ConfigDict:
-  """Apply the words of CETE's feature-based jobs: one of `CETE_VECTORS`, and `no_encoder`.
-
-  Raises:
-    InputError: two encoders, or an unknown word.
-
-  """
+  """Apply the words of CETE's feature-based jobs: one of `CETE_VECTORS`, and `no_encoder`."""
   kind = words.one_of(argument, CETE_VECTORS)
   named = words.split(argument)
   if encoders := [word for word in named if kind and word in words.ENCODERS]:
@@ -180,7 +169,7 @@ def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross")
     raise InputError("`wide` widens the encoders of `small`: give `small,wide`, or neither")
   squad(config)
   config.encoder = word_table()
-  model = config.model = ConfigDict({"name": "cross_vae"})
+  model = config.model = words.named("cross_vae")
   model.crossing = crossing  # cross | dual | none
   model.decoder = "mlp" if "mlp" in named else "gru"
   model.update(hidden_size=768, decoder_size=768, latent_size=512)  # paper: all three
@@ -193,7 +182,7 @@ def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross")
   model.update(log_variance_start=0.0, match_scale=10.0, match_bias=-5.0)
   model.update(softmax_chunk=512, unroll=1)
   model.precision = "highest"  # default | high | highest
-  loss = config.loss = ConfigDict({"name": "cross_vae", "alpha": 1.0, "beta": 1.0, "gamma": 1.0})
+  loss = config.loss = words.named("cross_vae", alpha=1.0, beta=1.0, gamma=1.0)
   loss.epochs = config.get_oneway_ref("epochs")  # paper: β rises by 2/epochs an epoch up to 1
   loss.negatives = "in_batch"  # in_batch | sampled:k
   loss.redundancy = 0.0
@@ -217,18 +206,14 @@ dual_gru = functools.partial(cross_vae, crossing="none")
 
 
 def _small(config: ConfigDict) -> None:
-  """Take a sixth of the width, a hundred times the rate and an eighth of the epochs.
-
-  In the 44 articles, 2 % of the questions are longer than 20 words and 27 % of the answers than 40.
-  """
+  """Take a sixth of the width, a hundred times the rate and an eighth of the epochs."""
   config.encoder.scale = 16.0  # word vectors of variance near 1: GRUs tell texts apart at once
   config.encoder.size = 6000  # words generated: 92 % of the training text; all others are read
   for size in ("hidden_size", "decoder_size", "attention_size", "latent_size"):
     config.model[size] = 128
   config.model.update({"question_length": 20, "answer_length": 40, "tied": False})
   config.model.match_bias = 0.0
-  # The paper gives no weights. The reconstruction of a text is about 250 nats and its matching 0.7:
-  # with equal weights, matching does not begin to be learnt in so short a training.
+  # The paper gives no weights; with equal ones, matching (0.7 nats beside 250) does not begin.
   config.loss.alpha = config.loss.beta = 0.01
   config.epochs = config.patience = 12
   config.optimizer.rate = 1e-3
@@ -237,11 +222,7 @@ def _small(config: ConfigDict) -> None:
 
 
 def _tuned(config: ConfigDict) -> None:
-  """Match by a softmax over the batch at a lower rate, in few epochs.
-
-  A text's reconstruction is the mean over its words: at the paper's sizes their sum takes from the
-  matching.
-  """
+  """Match by a softmax over the batch, reconstruct the mean word, in few epochs."""
   config.encoder.scale = 16.0
   config.model.update({"match_scale": 20.0, "match_bias": 0.0})
   config.loss.update({"matching": "softmax", "reconstruction": "mean", "alpha": 0.01, "beta": 0.01})
@@ -252,8 +233,7 @@ def _tuned(config: ConfigDict) -> None:
 def _wide(config: ConfigDict) -> None:
   """Make encoders and latent vectors as wide as MiniLM's word table, with dropout on its vectors.
 
-  Narrower ones lose what the table knows: two equal random encoders of 128 units rank with .447 MRR
-  (dev of `squad_parts`), of 384 units with .554.
+  Two equal random encoders of 128 units rank with .447 MRR (dev of `squad_parts`), of 384 with .554.
   """
   config.model.hidden_size = config.model.latent_size = 384
   config.encoder.hidden_dropout = 0.2
@@ -261,7 +241,7 @@ def _wide(config: ConfigDict) -> None:
 
 def word_table() -> ConfigDict:
   """Return the encoder of words whose vectors begin with those of a BERT."""
-  encoder = ConfigDict({"name": "words"})
+  encoder = words.named("words")
   encoder.pretrained = "bert-base-uncased"  # paper: BERT token embeddings, 768
   # Decoders generate the words of the training text. `data` (paper: each word has its vector, or the
   # mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
@@ -275,7 +255,7 @@ def word_table() -> ConfigDict:
 
 def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
   """Read word vectors in place of a transformer."""
-  encoder = config.encoder = ConfigDict({"name": "static", "lower": lower})
+  encoder = config.encoder = words.named("static", lower=lower)
   encoder.vectors = vectors  # a file, also under the folder of the data; `x.zip:member` for a zip's
   encoder.vocabulary = "data"  # the words of the data set; `file`: every row (to rank other texts)
   encoder.treebank = True  # do n't, John 's, 1,000.5: as the vectors' own text was split
@@ -295,7 +275,7 @@ def infersent(config: ConfigDict) -> None:
 
 def elmo(config: ConfigDict) -> None:
   """Read ELMo (Peters et al. 2018), the mean of its three layers."""
-  encoder = config.encoder = ConfigDict({"name": "elmo", "unroll": 1})
+  encoder = config.encoder = words.named("elmo", unroll=1)
   encoder.pretrained = "elmo"  # the folder of options.json and *.hdf5, also under that of the data
   encoder.mix = "uniform"  # uniform | learned | top, or the number of a layer
   encoder.treebank = True  # do n't, John 's, 1,000.5: as its training text was split
@@ -304,7 +284,7 @@ def elmo(config: ConfigDict) -> None:
 
 def fast(config: ConfigDict) -> None:
   """Set the recommended bi-encoder: cosine of means, softmax over a question's own candidates."""
-  config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
+  config.model = words.named("biencoder", pooling="mean", score="cosine")
   _recommended(config, 20.0)
 
 
@@ -323,24 +303,23 @@ def embedder(config: ConfigDict) -> None:
 
 
 def _published_embedder(config: ConfigDict) -> None:
-  config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+  config.model = words.named("sentence_bert", score="cosine")
   config.encoder.name = "sentence_bert"
 
 
 def reranker(config: ConfigDict) -> None:
-  """Train a published cross-encoder with its own head by the loss of `accurate`.
+  """Train a published cross-encoder (--config.encoder.pretrained) by the loss of `accurate`.
 
-  --config.encoder.pretrained=FOLDER names it; of three and more classes, --config.model.label the one
-  that means "answers the question".
+  Of three and more classes, --config.model.label is the one that means "answers the question".
   """
-  config.model = ConfigDict({"name": "reranker", "label": placeholder(int), "dropout": 0.1})
+  config.model = words.named("reranker", label=placeholder(int), dropout=0.1)
   config.encoder.name = "reranker"
   _recommended(config, 1.0)
 
 
 def _recommended(config: ConfigDict, scale: float) -> None:
   """Batch whole questions, so that each is compared with all of its candidates."""
-  config.loss = ConfigDict({"name": "list_softmax", "scale": scale})
+  config.loss = words.named("list_softmax", scale=scale)
   config.epochs = 3
   config.data.train_filter = "both"  # a question without a positive or a negative teaches nothing
   config.data.max_length = 128
@@ -426,9 +405,6 @@ def recommended(config: ConfigDict, kind: str, argument: str, own: tuple[str, ..
 def baseline(config: ConfigDict, argument: str) -> ConfigDict:
   """Apply an untrained baseline (ASBERT's tables 3 and 4), one of `BASELINES`, and further words.
 
-  Files of vectors and weights that no package has are named by --config.encoder.vectors, .weights and
-  .pretrained.
-
   Raises:
     InputError: no baseline or several, an unknown word, or one that the baseline cannot follow.
 
@@ -444,9 +420,9 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
   words.apply(config, argument, (kind,))
   pretrained = config.encoder.pretrained
   pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
-  config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
+  config.model = words.named("biencoder", pooling=pooling, score="cosine")
   if kind in LEXICAL:
-    config.model = ConfigDict({"name": kind})
+    config.model = words.named(kind)
     if kind == "overlap_regression":
       config.model.overlap = "by_length"  # by_length | counts | shares
   elif kind == "sbert":  # with the pooling and layers that its folder names, cut where it says
@@ -469,12 +445,7 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
 
 
 def own(argument: str) -> ConfigDict:
-  """Return the config of a recipe on one's own files: `triplet,minilm` names it and further words.
-
-  Raises:
-    InputError: no recipe or several, or an unknown word.
-
-  """
+  """Return the config of a recipe on one's own files: `triplet,minilm` names it and further words."""
   config = base.get_config()
   name = _one_name(argument, NAMES, "one recipe of", "such as own:triplet,minilm")
   if name in RECOMMENDED:
@@ -490,13 +461,9 @@ def own(argument: str) -> ConfigDict:
 
 
 def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
-  """Return the overrides that put a user's files in place of a config's data.
+  """Return the overrides that put a user's files (path or "" by split) in place of a config's data.
 
   A dev file selects; without one a part of the training questions does, the config's own or a tenth.
-  Splits without a file are not reported.
-
-  Args:
-    files: split (train, dev, test) -> path; "" where there is none.
 
   Raises:
     InputError: there is no train file, and a run of the config's model reads one.

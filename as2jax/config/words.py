@@ -24,6 +24,11 @@ BY_COSINE = ("feature_based", "cross_vae")  # models whose score is a cosine, wh
 NO_MARGIN = 1e9  # loss.false_negative_margin: no negative is left out
 
 
+def named(name: str, **fields) -> ConfigDict:
+  """Return a section of a config: the class of a name, and its fields."""
+  return ConfigDict({"name": name, **fields})
+
+
 def _sets(about: str, values: dict[str, Any]) -> Recipe:
   """Return the recipe that sets values by dotted key; `about` is what lists say of it."""
 
@@ -80,7 +85,7 @@ def over_pairs(config: ConfigDict) -> float:
   """
   model = config.model
   if model.name in ("triplet", "siamese"):
-    config.model = ConfigDict({"name": "biencoder", "pooling": model.pooling, "score": model.score})
+    config.model = named("biencoder", pooling=model.pooling, score=model.score)
   grouped(config)
   cosine = model.get("score") == "cosine" or model.name in BY_COSINE
   return COSINE_SCALE if cosine else 1.0
@@ -88,26 +93,26 @@ def over_pairs(config: ConfigDict) -> float:
 
 def list_softmax(config: ConfigDict) -> None:
   """Take a softmax of each positive against its question's negatives."""
-  config.loss = ConfigDict({"name": "list_softmax", "scale": over_pairs(config)})
+  config.loss = named("list_softmax", scale=over_pairs(config))
 
 
 def ranknet(config: ConfigDict) -> None:
   """Take a logistic loss of pairs of a question's candidates."""
   scale = over_pairs(config)
-  config.loss = ConfigDict({"name": "ranknet", "scale": scale, "weighting": "none"})
+  config.loss = named("ranknet", scale=scale, weighting="none")
 
 
 def in_batch(config: ConfigDict) -> None:
   """Take InfoNCE over all candidates of the batch; for bi-encoders."""
   similarity, scale = config.model.get("score", "cosine"), over_pairs(config)
-  config.loss = ConfigDict({"name": "in_batch_softmax", "scale": scale, "similarity": similarity})
+  config.loss = named("in_batch_softmax", scale=scale, similarity=similarity)
   config.loss.update({"symmetric": False, "false_negative_margin": NO_MARGIN})
 
 
 def distil(config: ConfigDict) -> None:
   """Learn the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
   scale = config.loss.get("scale", over_pairs(config))
-  config.loss = ConfigDict({"name": "distillation", "scale": scale, "temperature": 1.0})
+  config.loss = named("distillation", scale=scale, temperature=1.0)
   config.data.train_filter = "all"  # labels are not read
 
 

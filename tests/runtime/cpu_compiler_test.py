@@ -69,6 +69,7 @@ def test_what_a_user_says_of_fusions_stays(before, after):
 
 def test_importing_the_package_leaves_them_out():
   assert cpu_compiler.OPTION in os.environ["XLA_FLAGS"]
+  assert "TF_CPP_MIN_LOG_LEVEL" in os.environ
 
 
 def test_a_jaxlib_that_is_known_to_be_wrong_is_refused_on_a_cpu(monkeypatch, tmp_path):
@@ -83,14 +84,6 @@ def test_a_jaxlib_that_is_known_to_be_wrong_is_refused_on_a_cpu(monkeypatch, tmp
   with pytest.raises(InputError, match="wrong numbers"):
     sharding.make_mesh()
   cpu_compiler.check("tpu")
-
-
-@pytest.mark.parametrize("before, after", [({}, "3"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")])
-def test_programs_from_the_cache_are_read_in_silence_unless_the_user_wants_messages(before, after):
-  environment = dict(before)
-  cpu_compiler.silence_hints(environment)
-  assert environment == {"TF_CPP_MIN_LOG_LEVEL": after}
-  assert "TF_CPP_MIN_LOG_LEVEL" in os.environ  # importing the package has set it
 
 
 # What a command does before its first program, twice with one cache of compiled programs.

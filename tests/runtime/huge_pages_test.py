@@ -39,11 +39,6 @@ def test_the_users_settings_win(glibc, name, value):
   assert huge_pages_advice({name: value}) == ""
 
 
-def test_other_libraries_are_left_alone(monkeypatch):
-  monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-  assert huge_pages_environment({}) == {} and huge_pages_advice({}) == ""
-
-
 def test_a_process_without_them_says_so_in_one_line(glibc, monkeypatch, caplog, tmp_path):
   for name in list(os.environ):
     if name == "GLIBC_TUNABLES" or name.startswith(("MALLOC_", "AS2JAX_ALLOCATOR")):

@@ -2,12 +2,10 @@
 
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 
 import jax
 import pytest
@@ -47,37 +45,6 @@ def begin(*command, **options):
   return process
 
 
-def await_listening(process):
-  """Until the thread that hears signals has started."""
-  end = time.monotonic() + 60
-  while len(list(pathlib.Path(f"/proc/{process.pid}/task").iterdir())) < 2:
-    assert process.poll() is None and time.monotonic() < end
-    time.sleep(0.005)
-
-
-BEFORE_THE_FIRST_STEP = re.compile(
-  r".+/run: (CPU .+|seed 0)|CPU steps take .+|reading|tokenising|\w+: [\d,]+ units, .+|compiling"
-  r"|after 0 epochs .+|\d+ steps.+"
-)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-@pytest.mark.parametrize("seconds", [0, 0.5, pytest.param(2, marks=pytest.mark.slow)])
-def test_during_the_imports_it_is_one_line(tmp_path, seconds):
-  process = begin(
-    "-m", "as2jax.main", "--config=wikiqa_triplet:sample", f"--workdir={tmp_path / 'run'}"
-  )
-  await_listening(process)
-  time.sleep(seconds)
-  process.send_signal(signal.SIGINT)
-  out, err = process.communicate(timeout=60)
-  assert process.returncode == 130 and out == ""
-  *before, last = err.splitlines()
-  assert last == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on"
-  # On a fast machine, what a run says of itself before its first step stands before it, nothing else.
-  assert all(BEFORE_THE_FIRST_STEP.fullmatch(line) for line in before), err
-
-
 # A module of this name is what Python runs first: SIGINT comes when it imports a certain module.
 FIRST = """
 import os, signal, sys
@@ -94,20 +61,23 @@ sys.meta_path.insert(0, Finder)
   [
     ("as2jax.main", "as2jax.runtime.cpu_compiler"),
     ("as2jax.main", "as2jax.main"),
+    ("as2jax.main", "jax"),
     ("as2jax", "as2jax.commands.app"),
     ("as2jax", "typer.core"),
   ],
 )
-def test_in_the_first_tenth_of_a_second_it_is_one_line(tmp_path, command, module):
+def test_during_the_imports_it_is_one_line(tmp_path, command, module):
   (tmp_path / "sitecustomize.py").write_text(FIRST)
   environment = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
-  process = begin("-m", command, "--help", env=environment)
+  arguments = ["--config=wikiqa_triplet:sample", f"--workdir={tmp_path / 'run'}"]
+  if command == "as2jax":
+    arguments = ["--help"]
+  process = begin("-m", command, *arguments, env=environment)
   out, err = process.communicate(timeout=60)
   assert process.returncode == 130 and out == ""
-  *before, last = err.splitlines()
+  last = err.splitlines()[-1]
   assert last == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on"
-  # On a fast machine the device and the first phase have been named.
-  assert len(before) <= 2 and all("CPU (" in line or line == "reading" for line in before), err
+  assert "Traceback" not in err
 
 
 def test_other_programs_keep_their_handler():
