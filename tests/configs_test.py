@@ -84,27 +84,21 @@ def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
   "job, expected",
   [
     ("squad_dual_gru:small,wide", {"model.hidden_size": 384, "model.latent_size": 384}),
-    ("own:accurate", {"optimizer.rate": 2e-5, "optimizer.warmup": 0.1}),
     ("own:minilm,accurate", {"optimizer.rate": 1e-4, "optimizer.warmup": 0.5}),
     ("recommended:accurate,sample", {"optimizer.rate": 1e-4, "optimizer.warmup": 0.5}),
     ("recommended:accurate,sample,ettin17m", {"optimizer.rate": 2e-5}),
-    ("recommended:accurate,minilm,transfer", {"optimizer.rate": 2e-5}),
     ("recommended:accurate,minilm,adapt", {"optimizer.rate": 1e-6, "optimizer.warmup": 0.1}),
     ("recommended:fast,minilm,in_batch", {"optimizer.rate": 2e-5}),
-    ("recommended:reranker,minilm", {"optimizer.rate": 2e-5}),
-    ("asnq_tanda:minilm", {"encoder.pretrained": words.MINILM}),
     ("asnq_tanda:large", {"encoder.pretrained": "roberta-large"}),
     ("wikiqa_triplet:xlnet,large", {"encoder.pretrained": "xlnet-large-cased"}),
     ("wikiqa_triplet:sample,roberta", {"encoder.pretrained": "roberta-base"}),
     ("recommended:embedder,sample", {"encoder.pretrained": words.MINILM}),
     ("trecqa_m2snet:list_softmax,adapt", {"loss.name": "list_softmax", "optimizer.rate": 1e-6}),
-    ("wikiqa_cete:minilm,list_softmax", {"loss.scale": 20.0}),
     ("squad_cross_vae:small,list_softmax", {"loss.scale": 20.0}),
     ("wikiqa_crossencoder:minilm,list_softmax", {"loss.scale": 1.0}),
     ("recommended:shared,in_batch", {"batch.sampler": "shared", "batch.examples": 2048}),
     ("trecqa_cete:no_encoder,glove", {"encoder.name": "static", "model.num_heads": 6, "epochs": 0}),
     ("wikiqa_cete:elmo,sample", {"encoder.name": "elmo", "data.name": "sample"}),
-    ("semeval_cete", {"data.name": "semeval2015", "data.rules": ["alphanumeric"]}),
     (
       "semeval_crossencoder:semeval2017,minilm",
       {"data.name": "semeval2017", "data.rules": ["lowercase", "alphanumeric"]},
@@ -122,26 +116,18 @@ def test_words_are_followed(job, expected):
     ("trecqa_m2snet:4,large", "M²S-Net reads word vectors"),
     ("squad_dual_gru:wide", "give `small,wide`"),
     ("wikiqa_cete:bert,large", "bert and large: name one of"),
-    ("wikiqa_cete:modernbert,elmo", "elmo and modernbert: name one of"),
     ("wikiqa_baseline:glove,minilm", "minilm: glove reads vectors of its own"),
-    ("trecqa_baseline:elmo,roberta,large", "roberta and large: elmo reads vectors of its own"),
     ("squad_baseline:bm25,in_batch", "in_batch: bm25 is not trained"),
-    ("wikiqa_baseline:mean,minilm,adapt", "adapt: mean is not trained"),
     ("wikiqa_triplet:smple", "'smple' is not known; did you mean 'sample'"),
-    ("wikiqa_cassie:jiont,minilm", "did you mean 'joint'"),
-    ("squad_cross_vae:squad_45", "did you mean 'squad_44'"),
     ("wikiqa_triplet:zebra", "use sample, minilm, .*, adapt, .*, joined by commas"),
     ("own:triplt,minilm", "name one recipe of .*; did you mean 'triplet'"),
     ("wikiqa_baseline:bm52,sample", "did you mean 'bm25'"),
-    ("own:triplet,bm25", "such as own:triplet,minilm$"),
     ("wikiqa_baseline:sample", "sbert; …_baseline.py:bm25$"),
     ("recommended:fast,accurate", "fast and accurate exclude each other"),
-    ("semeval_cete:semeval2015,semeval2016", "semeval2015 and semeval2016 exclude each other"),
     ("wikiqa_triplet:roberta,minilm", "roberta and minilm each set the encoder: name one"),
     ("wikiqa_triplet:roberta,sample", "name one, behind `sample`"),
     ("asnq_tanda:roberta,large,xlnet", "roberta,large and xlnet each"),
     ("wikiqa_triplet:minilm,large", "has no larger one"),
-    ("recommended:fast,grouped,shared", "exclude each other: name one"),
     ("recommended:accurate,in_batch,ranknet", "exclude each other: name one"),
     ("squad_triplet:squad_parts,squad_44", "exclude each other: name one"),
   ],
@@ -178,13 +164,7 @@ def test_a_run_keeps_types_and_references(tmp_path):
   assert epochs(overrides.apply(config, {"loss.epochs": 4})) == (config.epochs, 4)
 
 
-def test_a_config_refuses_what_it_does_not_know():
-  config = jobs.load("wikiqa_triplet:sample")
-  for section in (config, config.model, config.optimizer):
-    with pytest.raises(AttributeError, match="zebra"):
-      section.zebra = 1
-  with pytest.raises(TypeError):
-    config.loss.margin = "many"
+def test_a_section_refuses_what_its_class_does_not_know():
   with pytest.raises(InputError, match="loss.zebra is not a field of TripletLoss.*margin"):
     registry.build(registry.LOSSES, {"name": "triplet", "zebra": 1}, "loss")
   with pytest.raises(InputError, match=r"TripletLoss wants values for \['margin'"):
@@ -254,13 +234,6 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   with pytest.raises(InputError, match="data.ranking is missing"):
     modes.run(Recorder(config, read), str(tmp_path / "y"))
   assert set(flatten(base.get_config())) - read == set()
-
-
-def test_the_structures_have_every_trained_model_and_loss():
-  loaded = [jobs.load(name) for name in STRUCTURES]
-  trained = {name for name in registry.MODELS if registry.has_parameters(name)}
-  assert {config.model.name for config in loaded} >= trained
-  assert {config.loss.name for config in loaded} >= set(registry.LOSSES) - {"none"}
 
 
 @pytest.mark.parametrize(

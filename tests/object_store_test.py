@@ -3,19 +3,14 @@
 import json
 
 import fsspec
-import numpy as np
 import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
 from as2jax.data import trec_files
-from as2jax.data.text import word_tokenizer
-from as2jax.encoders import open_encoder, static
 from as2jax.evaluation import results
 from as2jax.inference import modes, reevaluate
 from as2jax.runtime.errors import InputError
-from as2jax.training.metrics_log import MetricsLog
-from as2jax.training.record import begun, claim
 from configs import wikiqa_baseline
 
 
@@ -82,27 +77,3 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
 
 def rows(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_logs_and_memory_are_kept(bucket):
-  folder = epath.Path(bucket) / "x"
-  claim(folder, config())
-  assert not begun(folder)
-  (folder / "checkpoints" / "latest" / "3" / "state").write_text("")
-  assert begun(folder)
-  log = MetricsLog(folder, tensorboard=False)
-  for step in (1, 2, 3):
-    log.write(0, step, {"loss": 1.0 / step})
-  log.close()
-  again = MetricsLog(folder, tensorboard=False)
-  again.roll_back((0,), 2)
-  assert [row["step"] for row in rows(folder / "metrics.jsonl")] == [1, 2]
-  words = word_tokenizer.build(
-    ["ice", "snow"], lower=True, treebank=False, skip_unknown=False, markers=()
-  )
-  table = np.ones((words.vocab_size, 3), np.float32)
-  encoding = static.word_encoding(words, table)
-  static.save(encoding, folder / open_encoder.ENCODER_FOLDER)
-  np.testing.assert_array_equal(static.load(folder / open_encoder.ENCODER_FOLDER).table, table)
-  open_encoder.forget(folder)
-  assert not (folder / open_encoder.ENCODER_FOLDER).exists()

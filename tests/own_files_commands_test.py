@@ -1,13 +1,12 @@
 """The `as2jax` command on files of a person's own, whose columns have other names."""
 
 import csv
-import io
 import json
 import pathlib
 
 import pytest
 
-from as2jax.commands import app, documents, use
+from as2jax.commands import app, documents
 from as2jax.config import jobs
 from as2jax.data import user_files
 from as2jax.inference import reevaluate
@@ -49,37 +48,16 @@ def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, c
   capsys.readouterr()
 
 
-def test_the_prompt_of_search_stays_out_of_what_is_redirected(monkeypatch, capsys):
-  typed = io.StringIO("who sat\n")
-  typed.isatty = lambda: True
-  monkeypatch.setattr("sys.stdin", typed)
-  assert list(use._typed()) == ["who sat"]
-  printed = capsys.readouterr()
-  assert printed.out == "" and printed.err == "question: " * 2
-
-
-def test_options_that_could_change_nothing_are_refused(finished_run, tmp_path, capsys):
-  run, file = str(finished_run("bm25")), tmp_path / "answers.txt"
-  file.write_text("the cat sat\n")
-  assert app.run(["index", run, str(file), "-o", str(tmp_path / "i"), "--columns=text=reply"]) == 2
-  assert "answers.txt is read as a text a line" in capsys.readouterr().err
-  ranked = f"{run}/eval/test/run.trec"
-  assert app.run(["evaluate", ranked, "--data=sample:test", "--rules=ptb"]) == 2
-  assert "--rules=ptb: " in capsys.readouterr().err
-
-
 def test_own_files_have_a_card(own, capsys, tmp_path):
   assert app.run(["data", "check", own, MAPPED]) == 0
   card = json.loads(capsys.readouterr().out)
   counts = card["splits"]["faq"]["question_filters"]["all"]
   assert counts == {"questions": 2, "pairs": 4, "positives": 2}
   other = tmp_path / "dev.jsonl"
-  other.write_text(
-    '{"question": "who sat", "candidate": "I"}\n{"question": "x", "candidate": ""}\n'
-  )
-  assert app.run(["data", "check", own, str(other), MAPPED, "--format=text"]) == 2  # other columns
-  capsys.readouterr()
+  rows = [{"question": "who sat", "candidate": "I"}, {"question": "x", "candidate": ""}]
+  other.write_text("".join(json.dumps(row) + "\n" for row in rows))
   assert app.run(["data", "convert", own, str(tmp_path / "train.tsv"), MAPPED]) == 0
+  capsys.readouterr()
   arguments = ["data", "check", str(tmp_path / "train.tsv"), str(other), "--format=text"]
   assert app.run(arguments) == 2
   assert "2 rows, of these 1 without" in capsys.readouterr().err

@@ -103,13 +103,9 @@ Build = Callable[[Writer], Mapping[str, Any]]
 
 
 def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
-  """Returns the folder `<cache>/<kind>/<hash of key>`.
+  """Returns the folder `<cache>/<kind>/<hash of key>`; InputError where the cache is not local.
 
-  Args:
-    cache: a local folder; InputError otherwise.
-    kind: what is cached ("units", "splits", …).
-    key: JSON data, all that the content depends on.
-
+  `key` is JSON data, all that the content depends on.
   """
   if "://" in os.fspath(cache):
     raise InputError(
@@ -122,12 +118,8 @@ def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
 def cached(folder: pathlib.Path, build: Build) -> Entry:
   """Reads a folder of the cache, or builds it; a second process waits for the first.
 
-  Where the folder cannot be written, a warning says so once and the content is built in memory.
-
-  Args:
-    folder: see `place`.
-    build: writes the arrays and returns the manifest's fields.
-
+  `build` writes the arrays and returns the manifest's fields. Where the folder cannot be written, a
+  warning says so once and the content is built in memory.
   """
   from filelock import FileLock
 
@@ -146,12 +138,7 @@ def cached(folder: pathlib.Path, build: Build) -> Entry:
 
 
 def write(folder: pathlib.Path, build: Build) -> Entry:
-  """Builds a folder whole or not at all, over one that is damaged; the caller holds its lock.
-
-  Raises:
-    OSError: it cannot be written, or what was written cannot be read back.
-
-  """
+  """Builds a folder whole or not at all (OSError), over one that is damaged; its lock is held."""
   scratch = folder.with_name(f"{folder.name}.unfinished")
   shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
   scratch.mkdir(parents=True)

@@ -29,12 +29,7 @@ TUNABLE = "glibc.malloc.hugetlb=1"
 
 
 def backend() -> str:
-  """Returns the platform that jax computes on: cpu, gpu, tpu.
-
-  Raises:
-    InputError: $JAX_PLATFORMS names one that is not here.
-
-  """
+  """Returns the platform that jax computes on; InputError where $JAX_PLATFORMS has no device here."""
   import jax
 
   try:
@@ -51,10 +46,8 @@ def backend() -> str:
 def use_cores() -> None:
   """Makes each core of this process, up to `MOST_CORES`, a device of jax.
 
-  On one device the other cores take part in large products alone. Two devices, each with half of the
-  rows of a large batch, take two thirds to nine tenths of the time for a step (as2jax.runtime.sharding's
-  `mesh_for_batches`). Nothing happens where the user has chosen (JAX_NUM_CPU_DEVICES, or XLA's flag)
-  or devices are in use.
+  Two devices, each with half of the rows of a large batch, take two thirds to nine tenths of the time
+  for a step. Nothing happens where the user has chosen, or devices are in use.
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "JAX_NUM_CPU_DEVICES" in os.environ or "host_platform_device_count" in flags:
@@ -123,8 +116,7 @@ def peak_memory() -> int:
 def huge_pages_environment(current: Mapping[str, str]) -> dict[str, str]:
   """Returns the environment for a child process: `current` and huge pages.
 
-  It stays as it is off glibc, or where the user tunes malloc already (GLIBC_TUNABLES, MALLOC_…), or
-  says AS2JAX_ALLOCATOR=off.
+  It stays as it is off glibc, where the user tunes malloc already, or says AS2JAX_ALLOCATOR=off.
   """
   tuned = any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in current)
   if tuned or current.get("AS2JAX_ALLOCATOR") == "off" or platform.libc_ver()[0] != "glibc":
@@ -143,12 +135,7 @@ def huge_pages_advice(current: Mapping[str, str]) -> str:
 
 
 def use_compile_cache(config: Any) -> None:
-  """Points jax's persistent compilation cache at `config.compilation_cache`.
-
-  Raises:
-    InputError: the folder cannot be created.
-
-  """
+  """Points jax's persistent compilation cache at a folder; InputError where it cannot be made."""
   import jax
 
   if config.compilation_cache == "off":

@@ -56,12 +56,7 @@ def refuse_others(path: epath.PathLike) -> None:
 
 
 def read_json(path: epath.PathLike, max_bytes: int = MAX_JSON) -> Any:
-  """Reads the JSON (UTF-8) in a file that somebody else may have written.
-
-  Raises:
-    InputError: it cannot be read, has more than `max_bytes`, or is no JSON.
-
-  """
+  """Reads the JSON (UTF-8) in a file; InputError where there is none within `max_bytes`."""
   path = epath.Path(path)
   refuse_others(path)
   try:
@@ -72,10 +67,9 @@ def read_json(path: epath.PathLike, max_bytes: int = MAX_JSON) -> Any:
     raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
   try:
     return json.loads(text.decode())
-  except RecursionError:
-    raise InputError(f"{path}: not valid JSON (nested too deeply)") from None
-  except ValueError as error:
-    raise InputError(f"{path}: not valid JSON ({error})") from None
+  except (RecursionError, ValueError) as error:
+    why = "nested too deeply" if isinstance(error, RecursionError) else error
+    raise InputError(f"{path}: not valid JSON ({why})") from None
 
 
 def read_object(path: epath.PathLike, advice: str) -> dict[str, Any]:
@@ -133,12 +127,8 @@ def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, Non
 
   With several processes, the first one holds the lock. Object stores cannot lock.
 
-  Args:
-    workdir: the folder.
-    option: its name in messages: `--workdir=FOLDER` where nothing else is said.
-
   Raises:
-    InputError: another process holds the lock.
+    InputError: another process holds the lock; the message calls the folder `option`.
 
   """
   with contextlib.ExitStack() as held:

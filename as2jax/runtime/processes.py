@@ -83,9 +83,8 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   """Joins the other processes of the run; call it before anything touches a device.
 
   Args:
-    coordinator: `HOST:PORT` of process 0, which opens that port (on the loopback interface alone
-      where HOST is 127.0.0.1, localhost or [::1]); "auto" leaves all three arguments to jax's own
-      detection (Slurm, Open MPI, Kubernetes); "" means auto on a TPU VM, else a single process.
+    coordinator: `HOST:PORT` of process 0; "auto" leaves all three arguments to jax's own detection
+      (Slurm, Open MPI, Kubernetes); "" means auto on a TPU VM, else a single process.
     processes: their number; 1 is a single process, also on a TPU VM.
     process_id: the index of this process, from 0.
 
@@ -106,11 +105,8 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
         "processes need all three: HOST:PORT of process 0, their number, and the number of this "
         "one, from 0"
       )
-    arguments = {
-      "coordinator_address": coordinator,
-      "num_processes": processes,
-      "process_id": process_id,
-    }
+    arguments = dict(coordinator_address=coordinator, num_processes=processes)
+    arguments["process_id"] = process_id
     if coordinator.rpartition(":")[0] in LOOPBACK:  # else jax opens the port on every interface
       arguments["coordinator_bind_address"] = coordinator
   elif not coordinator and not on_tpu_vm():
@@ -156,12 +152,7 @@ def _number() -> int:
 
 
 def by_first(function: Callable[[], T]) -> T:
-  """Calls `function` in the first process and returns its result, JSON data, in every process.
-
-  Raises:
-    InputError: the first process raised it.
-
-  """
+  """Calls `function` in the first process; its result (JSON) or InputError is every process's."""
   if _Run.count == 1:
     return function()
   key = f"{SAID}/{_number()}"
@@ -249,15 +240,14 @@ class _Watchdog:
         late.add(i)
     if now - self._answered > SILENCE:  # the service is in the first process; without it,
       late &= {0}  # nothing is known of the others
+    said = (
+      f"has not answered for {SILENCE:.0f} s; without it the run ends after {HEARTBEAT} s, and "
+      "the same command goes on from the last checkpoint"
+    )
     lines = []
     for i in sorted(late ^ self._named):
-      said = (
-        f"has not answered for {SILENCE:.0f} s; without it the run ends after {HEARTBEAT} s, and "
-        "the same command goes on from the last checkpoint"
-      )
-      if i not in late:
-        said = "answers again"
-      lines.append(f"process {i} on {self._heard[i][1]} {said}")
+      host = self._heard[i][1]
+      lines.append(f"process {i} on {host} {said if i in late else 'answers again'}")
     self._named = late
     return lines
 

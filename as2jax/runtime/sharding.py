@@ -41,11 +41,8 @@ def make_mesh(
   """Makes a mesh (`data`, `fsdp`, `tensor`, `rows`) over all devices; the size of `data` follows.
 
   Devices of one process are neighbours, so that `fsdp` and `tensor` stay within a process as far as
-  possible. Over `rows`, the devices share the rows of every shard.
-
-  Raises:
-    InputError: sizes that do not divide the number of devices, or a refused jaxlib.
-
+  possible. Over `rows`, the devices share the rows of every shard. InputError for sizes that do not
+  divide the number of devices, and for a refused jaxlib.
   """
   devices = jax.devices() if devices is None else devices
   cpu_compiler.check(devices[0].platform)
@@ -67,8 +64,8 @@ def are_cores(config: Any, devices: Sequence) -> bool:
 def cores_worth(positions: int) -> int:
   """Returns how many cores gain by sharing the rows of a shard of so many token positions.
 
-  Each adds up the gradients of all and moves all parameters. With 1,536 positions each, two cores
-  took .85 of the time of one device with two threads; with 448, 1.5 times as long.
+  With 1,536 positions each, two cores took .85 of the time of one device with two threads; with 448,
+  1.5 times as long.
   """
   return max(positions // POSITIONS_A_CORE, 1)
 
@@ -77,11 +74,8 @@ def mesh_for_batches(config: Any, *, most_cores: int, devices: Sequence | None =
   """Makes the mesh over all devices for a run's batches, by its `sharding` and `batch.shards`.
 
   Where the shards of a batch cannot be spread over the cores of a CPU, up to `most_cores` share the
-  rows of every shard. That changes what is computed by rounding alone.
-
-  Raises:
-    InputError: accelerators, or CPUs of several processes, that the shards do not fit.
-
+  rows of every shard. That changes what is computed by rounding alone. InputError for other devices
+  that the shards do not fit.
   """
   fsdp, tensor, shards = config.sharding.fsdp, config.sharding.tensor, config.batch.shards
   devices = jax.devices() if devices is None else devices
