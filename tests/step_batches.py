@@ -9,7 +9,7 @@ import tiny
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import fit_batcher, stack
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenise import UnitTable, build_units
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.runtime import sharding
 from as2jax.training import optimizers
@@ -36,6 +36,31 @@ def questions(n=12):
   )
 
 
+def table_of(ids, offsets, role) -> UnitTable:
+  """Units of tokens without words; all arrays by hand."""
+  none, byte = np.empty(0, np.int32), np.int8
+  words = {"word_start": none, "word_length": none, "word_role": none.astype(byte)}
+  words |= {"word_form": none, "word_offsets": 0 * offsets, "forms": ()}
+  lost = {"truncated_units": 0, "lost_by_role": (0, 0, 0, 0), "blank_units": 0}
+  tokens = {"ids": ids, "type": (0 * ids).astype(byte), "role": role.astype(byte)}
+  return UnitTable(**tokens, offsets=offsets, **words, **lost)
+
+
+def batcher_of(units, table, length, *, sampler, examples, packed, shards, **more):
+  """The batcher of such units, in rows of one length."""
+  return fit_batcher(
+    units,
+    table,
+    sampler=sampler,
+    examples_per_batch=examples,
+    rows=0,
+    row_lengths=(length,),
+    packed=packed,
+    shards=shards,
+    **{"accumulate": 1, "buckets": 1, **more},
+  )
+
+
 @functools.cache
 def batcher(layout="pairs", shards=1, accumulate=1, examples=16, count=12):
   units, table = layouts.LAYOUTS[layout](questions(count))
@@ -43,18 +68,8 @@ def batcher(layout="pairs", shards=1, accumulate=1, examples=16, count=12):
   built = build_units(
     units, load_tokenizer(tiny.encoder_folder()), template=template, max_length=32
   )
-  return fit_batcher(
-    built,
-    table,
-    sampler="paper",
-    examples_per_batch=examples,
-    rows=0,
-    row_lengths=(32,),
-    packed=True,
-    shards=shards,
-    accumulate=accumulate,
-    buckets=1,
-  )
+  how = {"sampler": "paper", "examples": examples, "packed": True, "shards": shards}
+  return batcher_of(built, table, 32, **how, accumulate=accumulate)
 
 
 def batch(seeds=(0,), step=0, **settings):

@@ -5,12 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from step_batches import batcher_of, table_of
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.input_templates import ROLES
-from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders.static import StaticEncoder
 from as2jax.models.cross_vae import CrossVAE
 from as2jax.models.cross_vae_loss import CrossVAELoss
@@ -67,41 +66,15 @@ def content(n=8, negatives=0):
   offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
   ids = rng.integers(4, WORDS, offsets[-1]).astype(np.int32)
   ids[offsets[:-1]], ids[offsets[1:] - 1] = MARKS
-  role = np.where(np.repeat(asked, counts), ROLES["question"], ROLES["candidate"]).astype(np.int8)
-  none = np.empty(0, np.int32)
-  units = UnitTable(
-    ids=ids,
-    type=0 * role,
-    role=role,
-    offsets=offsets,
-    word_start=none,
-    word_length=none,
-    word_role=none.astype(np.int8),
-    word_form=none,
-    word_offsets=0 * offsets,
-    forms=(),
-    truncated_units=0,
-    lost_by_role=(0, 0, 0, 0),
-    blank_units=0,
-  )
-  return units, table
+  role = np.where(np.repeat(asked, counts), ROLES["question"], ROLES["candidate"])
+  return table_of(ids, offsets, role), table
 
 
 @functools.cache
 def batcher(n=8, negatives=0, *, packed=False, examples=8, shards=1, sampler="ordered", length=12):
   units, table = content(n, negatives)
-  return fit_batcher(
-    units,
-    table,
-    sampler=sampler,
-    examples_per_batch=examples,
-    rows=0,
-    row_lengths=(length,),
-    packed=packed,
-    shards=shards,
-    accumulate=1,
-    buckets=1,
-  )
+  how = {"sampler": sampler, "examples": examples, "packed": packed, "shards": shards}
+  return batcher_of(units, table, length, **how)
 
 
 def batch(seed=0, step=0, **settings):

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tiny
+from step_batches import batcher_of
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units
 from as2jax.encoders import sentence_folder, transformer_folder, weights
@@ -186,18 +186,9 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   built = build_units(
     units, sentence_folder.load_tokenizer(actual), template="single", max_length=length
   )
-  batcher = fit_batcher(
-    built,
-    examples,
-    sampler="ordered",
-    examples_per_batch=len(examples),
-    rows=len(texts),
-    row_lengths=(max(2 * length, 64) if packed else length,),
-    packed=packed,
-    shards=1,
-    accumulate=1,
-    buckets=1,
-  )
+  row = max(2 * length, 64) if packed else length
+  how = {"sampler": "ordered", "examples": len(examples), "packed": packed, "shards": 1}
+  batcher = batcher_of(built, examples, row, **how)
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
   params = {"encoder": transformer_folder.load_params(actual.transformer, module)}

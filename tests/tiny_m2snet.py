@@ -5,13 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from step_batches import batcher_of, table_of
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import Column, fit_batcher
+from as2jax.data.batches.batcher import Column
 from as2jax.data.inputs import word_overlap
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders.static import StaticEncoder
 from as2jax.models.m2snet import M2SNet, M2SNetLoss
 from configs import trecqa_m2snet
@@ -57,22 +57,7 @@ def content(lengths=None, n=8):
   )
   offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
   ids = rng.integers(2, WORDS, offsets[-1]).astype(np.int32)
-  none, byte = np.empty(0, np.int32), lambda x: x.astype(np.int8)
-  units = UnitTable(
-    ids=ids,
-    type=byte(0 * ids),
-    role=byte(0 * ids),
-    offsets=offsets,
-    word_start=none,
-    word_length=none,
-    word_role=byte(none),
-    word_form=none,
-    word_offsets=0 * offsets,
-    forms=(),
-    truncated_units=0,
-    lost_by_role=(0, 0, 0, 0),
-    blank_units=0,
-  )
+  units = table_of(ids, offsets, 0 * ids)
   entry = word_overlap.WordOverlap()
   values = entry.columns(entry.fit(questions), questions, Tables(units, table, None))
   return units, table, {entry.name: Column(entry.level, values)}
@@ -82,19 +67,8 @@ def content(lengths=None, n=8):
 def batcher(lengths=None, n=8, *, packed=False, examples=8, shards=1, sampler="paper"):
   units, table, inputs = content(lengths, n)
   length = max(int(units.lengths.max()), 24)
-  return fit_batcher(
-    units,
-    table,
-    sampler=sampler,
-    examples_per_batch=examples,
-    rows=0,
-    row_lengths=(length,),
-    packed=packed,
-    shards=shards,
-    accumulate=1,
-    buckets=1,
-    inputs=inputs,
-  )
+  how = {"sampler": sampler, "examples": examples, "packed": packed, "shards": shards}
+  return batcher_of(units, table, length, **how, inputs=inputs)
 
 
 def batch(seed=0, step=0, **settings):
