@@ -127,12 +127,8 @@ def _served(installed, texts):
   return {
     "texts": [hit["score"] for hit in hits],
     "order": order,
-    "search": [hit["text"] for hit in _hits(actual)],
+    "search": [hit["text"] for hit in actual["results"]],
   }
-
-
-def _hits(answer):
-  return answer if isinstance(answer, list) else answer["results"]
 
 
 def _until(ask, process, log):

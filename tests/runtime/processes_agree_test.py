@@ -1,7 +1,8 @@
-"""What processes say to one another, on two that compute nothing; flags and TPU machines."""
+"""What processes say to one another, on two that compute nothing; who is silent; flags."""
 
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -55,28 +56,27 @@ processes.by_first(lambda: time.sleep(600))
 """
 
 
-def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
+def pair(program, folder, *arguments):
+  """Two processes of a program, which gets a port, its number and `arguments`; files of their output."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = str(free.getsockname()[1])
+  started, logs = [], [folder / f"{k}.txt" for k in range(2)]
+  for k, log in enumerate(logs):
+    with open(log, "w") as file:
+      command = [sys.executable, "-c", program, port, str(k), *arguments]
+      env = {**os.environ, "PYTHONPATH": str(ROOT)}
+      started.append(subprocess.Popen(command, env=env, stdout=file, stderr=file))
+  return started, logs
+
+
+def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
   folder = tmp_path / "run"
   folder.mkdir()
-  began = time.monotonic()
-  processes = [
-    subprocess.Popen(
-      [sys.executable, "-c", PROGRAM, port, str(k), str(folder)],
-      text=True,
-      env={**os.environ, "PYTHONPATH": str(ROOT)},
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-    )
-    for k in range(2)
-  ]
-  output = [process.communicate(timeout=300) for process in processes]
-  for process, (said, errors) in zip(processes, output):
-    assert said == "agreed\n" and process.returncode == 2, errors[-3000:]
-  assert "as2jax (process 0): process 1 has failed: no room" in output[0][1]
-  assert time.monotonic() - began < 290  # not the 600 s that process 0 meant to sleep
+  started, logs = pair(PROGRAM, tmp_path, str(folder))
+  for process, log in zip(started, logs):  # not the 600 s that process 0 meant to sleep
+    assert process.wait(290) == 2 and "agreed\n" in log.read_text(), log.read_text()[-3000:]
+  assert "as2jax (process 0): process 1 has failed: no room" in logs[0].read_text()
   assert (folder / "who.txt").read_text() == "0"
   assert [path.name for path in sorted(folder.glob("qrels*"))] == ["qrels-0.trec"]
 
@@ -106,3 +106,73 @@ def test_a_single_process_starts_nothing(monkeypatch):
   processes.start(processes=1)
   assert processes.first() and not processes.started()
   assert processes.by_first(lambda: 1) == processes.in_order(lambda: 1) == 1
+
+
+@pytest.fixture
+def watch(monkeypatch):
+  """A watch of process 0 of three, without threads and service."""
+  monkeypatch.setattr(processes._Run, "count", 3)
+  watchdog = object.__new__(processes._Watchdog)
+  watchdog._answered, watchdog._named = 100.0, set()
+  watchdog._heard = {i: (9, f"host-{i}", 100.0) for i in range(3)}
+  return watchdog
+
+
+def test_each_is_named_once_and_again_when_it_answers(watch):
+  assert watch.silent(100.0 + processes.SILENCE) == []
+  watch._answered, watch._heard[1] = 121.0, (10, "host-1", 121.0)
+  (line,) = watch.silent(121.0)
+  assert line.startswith("process 2 on host-2 has not answered for 20 s")
+  watch._answered = 125.0
+  assert watch.silent(125.0) == []
+  watch._heard[2] = (10, "host-2", 125.0)
+  assert watch.silent(126.0) == ["process 2 on host-2 answers again"]
+
+
+def test_without_the_service_its_process_is_named(watch, monkeypatch):
+  monkeypatch.setattr(processes._Run, "index", 1)
+  (line,) = watch.silent(121.0)
+  assert line.startswith("process 0 on host-0 ")
+
+
+def test_who_has_ended_is_not_missed(watch):
+  watch._answered = 200.0
+  watch._heard[1] = watch._heard[2] = (processes.ENDED, "", 100.0)
+  assert watch.silent(200.0) == []
+
+
+SILENT = """
+import sys, time, jax
+jax.config.update("jax_platforms", "cpu")
+from as2jax.runtime import processes
+processes.start(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+time.sleep(3)  # both have been heard
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def await_words(log, words, seconds):
+  end = time.monotonic() + seconds
+  while words not in log.read_text():
+    assert time.monotonic() < end, log.read_text()
+    time.sleep(0.1)
+
+
+@pytest.mark.slow  # half a minute of waiting
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stopped_process_is_named_by_the_other_within_30_seconds(tmp_path, stopped):
+  """The one that holds the service, too."""
+  started, logs = pair(SILENT, tmp_path)
+  name = f"process {stopped} on {socket.gethostname()}"
+  try:
+    for log in logs:
+      await_words(log, "ready", 120)
+    started[stopped].send_signal(signal.SIGSTOP)
+    await_words(logs[1 - stopped], f"{name} has not answered for 20 s", 30)
+    started[stopped].send_signal(signal.SIGCONT)
+    await_words(logs[1 - stopped], f"{name} answers again", 30)
+  finally:
+    for process in started:
+      process.kill()
+      process.wait()

@@ -1,6 +1,6 @@
 """Rules by hand and for every leaf of a state; which host makes which shards.
 
-That the number of devices and processes changes no number is in hosts_test.py.
+That the number of devices and processes changes no number is in processes_test.py.
 """
 
 import jax
