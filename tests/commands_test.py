@@ -179,15 +179,6 @@ def test_rank_reads_standard_input(finished_run, questions, tmp_path):
   assert len(said.splitlines()) == 3
 
 
-def test_compare_prints_rows(finished_run, capsys):
-  runs = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
-  assert app.run(["compare", *runs, "--samples=100"]) == 0
-  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-  assert [row["metric"][:3] for row in rows] == ["map", "map", "mrr", "mrr"]
-  assert app.run(["compare", *runs, "--samples=100", "--format=text"]) == 0
-  assert "54 questions" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("kind", ["jobs", "recipes", "words", "models", "encoders"])
 def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
   assert app.run(["list", kind]) == 0
@@ -219,13 +210,6 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   documents.write_text(json.dumps(rows[0]) + "\n")
   assert app.run(["index", run, str(documents), "-o", folder]) == 2
   assert "give another folder, or append to it in Python" in capsys.readouterr().err
-  served = []
-  monkeypatch.setattr(
-    "as2jax.inference.serve.serve", lambda *arguments, **named: served.append((arguments, named))
-  )
-  assert app.run(["serve", run, f"--index={folder}", "--port=0"]) == 0
-  ((ranker, opened), named) = served[0]
-  assert ranker.name == "bm25" and len(opened) == 2 and named == {"host": "127.0.0.1", "port": 0}
   monkeypatch.setattr("sys.stdin", io.StringIO("which dog came\n\nwho sat on the mat\n"))
   assert app.run(["search", folder, "--top=1", "--format=text"]) == 0
   lines = capsys.readouterr().out.splitlines()

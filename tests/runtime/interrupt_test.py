@@ -7,12 +7,9 @@ import socket
 import subprocess
 import sys
 
-import jax
 import pytest
-import tiny
 
 from as2jax.commands import app, output
-from as2jax.evaluation import results
 from as2jax.runtime import preemption
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -137,49 +134,6 @@ def test_what_comes_at_the_very_end_changes_nothing():
   )
   out, err = (process := begin("-c", program)).communicate(timeout=30)
   assert (out, err, process.returncode) == ("", "", 0)
-
-
-@pytest.mark.slow
-def test_training_saves_and_the_same_command_goes_on(tmp_path):
-  """The run is that of `preemption_test`, which shows that it comes to the same numbers."""
-  config = tiny.config(
-    "crossencoder",
-    epochs=2,
-    data__train_fraction=0.1,
-    log__steps=1,
-    checkpoint__steps=100,
-    optimizer__rate=1e-3,
-  )
-  (tmp_path / "config.json").write_text(config.to_json())
-  environment = {
-    **os.environ,
-    "JAX_PLATFORMS": "cpu",
-    "JAX_NUM_CPU_DEVICES": "2",
-    "JAX_NUMPY_RANK_PROMOTION": "raise",
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "1"),
-    "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-  }
-  command = ["-m", "as2jax.main", f"--config=rerun:{tmp_path / 'config.json'}"]
-  command.append(f"--workdir={tmp_path / 'stopped'}")
-  process = begin(*command, env=environment)
-  seen = ""
-  while "after 0 epochs" not in seen:  # the first step is next
-    line = process.stderr.readline()
-    assert line, seen
-    seen += line
-  process.send_signal(signal.SIGINT)
-  out, err = process.communicate(timeout=200)
-  assert process.returncode == 130, err
-  latest = (tmp_path / "stopped" / "checkpoints" / "latest").glob("[0-9]*")
-  saved = max(latest, key=lambda path: int(path.name))
-  assert int(saved.name) > 0 and results.read(tmp_path / "stopped") is None
-  stopped = f"as2jax: stopped by SIGINT: saved at step {saved.name}; the same command goes on"
-  assert err.splitlines()[-1] == stopped and "Traceback" not in err and out == ""
-  process = begin(*command, env=environment)
-  _, err = process.communicate(timeout=300)
-  assert process.returncode == 0 and f"continuing from step {saved.name} " in err, err
-  assert results.read(tmp_path / "stopped")["metrics"]
 
 
 TABLES = [path for path in map(pathlib.Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]

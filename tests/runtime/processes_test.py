@@ -6,7 +6,6 @@ import pathlib
 import socket
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
@@ -174,46 +173,3 @@ def test_sigterm_to_one_of_two_processes_and_a_restart_on_half_the_devices(runs,
     if not path.endswith("key/bias"):
       # The steps after the stop were computed on other devices: 3e-8 was seen, rounding alone.
       np.testing.assert_allclose(value, other[path], atol=1e-6, err_msg=path)
-
-
-@pytest.mark.long
-def test_a_hundred_steps_killed_and_resumed_on_another_number_of_processes(tmp_path):
-  """Two of four devices, killed in the middle, then four of two; and the other way round."""
-  changes = {"epochs": 13, "checkpoint__steps": 7, "log__steps": 5, "patience": 100}
-  job = lambda name: {
-    "name": name,
-    "system": STOPPED,
-    "folder": str(tmp_path / name),
-    "overrides": changes,
-  }
-  finish([start(tmp_path / "logs", [job("one")], 8)])
-  whole = rows(tmp_path / "one")
-  for first, then in ((2, 4), (4, 2)):
-    name = f"{first}-then-{then}"
-    killed_after(40, several(tmp_path / "logs" / name, [job(name)], first), tmp_path / name)
-    finish(several(tmp_path / "logs" / name, [job(name)], then))
-    resumed = rows(tmp_path / name)
-    steps = [[row["step"] for row in actual if "loss" in row] for actual in (whole, resumed)]
-    assert steps[0] == steps[1] and steps[0][-1] >= 100
-    losses = [[row["loss"] for row in actual if "loss" in row] for actual in (whole, resumed)]
-    # Rounding grows over a hundred steps: what is compared is the same data in the same order.
-    np.testing.assert_allclose(*losses, rtol=2e-2, atol=2e-3)
-    np.testing.assert_allclose(losses[0][:6], losses[1][:6], rtol=1e-4)
-    execution = results(tmp_path / name)["execution"]
-    assert execution["processes"] == then
-
-
-def killed_after(step, started, folder):
-  """Kills the processes of a run once its log has a step."""
-  end = time.monotonic() + 1200
-  logged = lambda: max((row["step"] for row in rows(folder)), default=0)
-  try:
-    while not (folder / "metrics.jsonl").exists() or logged() < step:
-      assert time.monotonic() < end
-      for process, log in started:
-        assert process.poll() is None, log.read_text()[-3000:]
-      time.sleep(0.2)
-  finally:
-    for process, _ in started:
-      process.kill()
-      process.wait()
