@@ -42,10 +42,13 @@ def test_every_leaf_of_a_state_has_its_rule(encoder):
   """BERT and XLNet under CASSIE; tests/configs_test.py walks the states of all configs."""
   example_batch = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
   optimizer = optimizers.from_config(base.get_config().optimizer)
-  state = jax.eval_shape(
-    lambda: states._initialise(
-      tiny_cassie.model(encoder=encoder), example_batch, {}, (), optimizer, 0
-    )
+  state = states.shapes(
+    tiny_cassie.model(encoder=encoder),
+    example_batch,
+    seeds=(0,),
+    mesh=sharding.make_mesh(),
+    lr_multipliers=(),
+    optimizer=optimizer,
   )
   assert sharding_rules.assert_rules(state, transformer=True) >= 3 * 7
 
