@@ -126,15 +126,8 @@ def write_modules(
 ) -> None:
   """Writes the modules of a `CrossEncoder` whose transformer lies at the folder's root.
 
-  Args:
-    width: of the transformer's token vectors.
-    pooling: our modes; () where the transformer is a sequence classifier, scores and all.
-    layers: of `as2jax.layers.vectors` with their parameters by leaf; the last gives scores.
-    prompt: before every pair; "" for none.
-    max_length: tokens of a pair, special tokens included.
-    lower_case: as in `sentence_folder.SentenceFolder`.
-    version: of as2jax.
-
+  Where it is a sequence classifier, scores and all, no `pooling` and `layers` follow. `prompt` is put
+  before every pair; other arguments are those of `sentence_folder.write_sentence_modules`.
   """
   text: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": lower_case}
   settings: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}

@@ -253,13 +253,11 @@ class ElmoEncoder(nn.Module):
   `ProjectedLstm`) and with a learned mix `layer_mix/{weights, gamma}`.
 
   Attributes:
-    num_characters: ids of characters, 0 included; max_characters of them are a word's row.
-    filters: (width in characters, number) of each convolution.
+    filters: (width in characters, number) of each convolution over a word's `max_characters`.
     cell_size, projection_dim: widths of the LSTMs' memory and, where smaller, of their output.
     cell_clip, projection_clip: bounds of the memory and of the projected output, or None.
     skip_connections: each LSTM but the first adds its input to its output.
-    mix: `uniform` (the mean of the layers), `learned`, `top`, or the number of a layer, 0 being the
-      token layer.
+    mix: `uniform` (the mean of the layers), `learned`, `top`, or a layer's number (0: token layer).
     unroll: time steps that one turn of the compiled loop holds.
 
   """

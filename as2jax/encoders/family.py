@@ -16,6 +16,8 @@ import numpy as np
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
+# Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config.
+ENCODER_FOLDER = "encoder"
 # Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
 EXECUTION = (
   "hidden_dropout attention_dropout attention dtype precision unroll remat parent name".split()
@@ -27,7 +29,6 @@ class Source:
   """An encoder as a config names it.
 
   Attributes:
-    module: behind the encoder contract.
     params: its pretrained parameters by path, host arrays.
     max_length: the longest unit in tokens, None where nothing limits it.
     provenance: what results say of it.
@@ -172,7 +173,6 @@ class Transformer(Family):
 
   Attributes:
     name: Hugging Face's `model_type`, and `encoder.name` of a config.
-    module: the Linen class.
     token: whose vector stands for a unit: `cls` (first) or `cls_last`.
     keys: of its config; width and heads are those of the hidden size and the heads that share it.
     names: parameter path -> tensor in transformers, `{}` the layer.
@@ -180,9 +180,7 @@ class Transformer(Family):
     prefix: of the encoder's names in a file of a model with a head.
     ignored: names of what files hold beside the encoder.
     special: the tokeniser's special tokens by role, beside the classifier's and the separator.
-    typed: whether the encoder has token types.
     published: encoder's name -> its config, as far as the fields depend on it.
-    aliases: further model types of the same architecture.
     pooler: parameter -> tensor of a pretrained layer on the unit's token; {} where there is none.
     head: of a sequence classifier, "pooler" and "head" -> the stem of their tensors; {} where its
       layers are others.

@@ -137,15 +137,8 @@ class FrozenEncoder:
   """Word vectors of an encoder that no step moves: a word's is the mean of its tokens'.
 
   Where ELMo's layers are to be mixed by learned weights (`encoder.mix` = `learned`), each word has all
-  of them. `calls` counts how often the encoder has run.
-
-  Args:
-    source: the encoder; its parameters are on the devices while a table is computed.
-    digest: the hash of its parameters.
-    storage: type of the files, one of `STORAGE`.
-    cache: the folder in which they are kept.
-    rows, row_length: shape of the batches that the encoder sees.
-
+  of them. `calls` counts how often the encoder has run. `digest` is the hash of its parameters, which
+  are on the devices while a table is computed; `rows`, `row_length` are the shape of its batches.
   """
 
   def __init__(

@@ -32,7 +32,7 @@ class ModernBertEncoder(PackedEncoder):
   reads the normed embeddings as they are, has one norm less.
 
   Attributes:
-    window: tokens that local attention spans: half of them on either side.
+    window: tokens that local attention spans, half of them on either side.
     global_every: every so manieth layer, from the first, attends globally.
     global_theta, local_theta: bases of the rotary positions in both kinds of layers.
     max_positions: the longest unit in tokens that the encoder was trained for.

@@ -11,9 +11,8 @@ from as2jax.data.inputs import protocol as fitted
 from as2jax.data.text.tokenizer import kept, load_tokenizer
 from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder, weights
 from as2jax.encoders import family as families
-from as2jax.encoders.family import Family, Request, Source, Transformer
+from as2jax.encoders.family import ENCODER_FOLDER, Family, Request, Source, Transformer
 from as2jax.encoders.sentence_folder import SentenceFolder
-from as2jax.encoders.static import ENCODER_FOLDER
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, read_object, write_whole
 
@@ -146,10 +145,10 @@ def _open_transformer(
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
     )
-  _keep(_encoder_folder(workdir), hub.CONFIG, (found / hub.CONFIG).read_text())
   module = _module(section, family, sizes)
   params, pooler = {}, None
   if not absent:
+    _keep(_encoder_folder(workdir), hub.CONFIG, (found / hub.CONFIG).read_text())
     transformer_folder.check_vocabulary(tokenizer, found)
     params = weights.flat(transformer_folder.load_params(found, module))
     pooler = transformer_folder.load_pooler(found, family)

@@ -42,12 +42,10 @@ def prepare(
   Raises InputError: a folder without a BERT, marks that it lacks, texts without words.
 
   Args:
-    size: the most frequent so many words of `texts` come first; 0: all. The rest is unknown, unless
-      `others` hold it.
+    size: the most frequent so many words of `texts` (0: all); the rest is read if `others` hold it.
     marks: two pieces of the BERT that are put before and after each text.
     scale: factor of all vectors. As a BERT has them (s.d. 0.05) its texts differ by little at the
       output of a GRU, and matching takes long to begin.
-    others: further texts, whose words are read but never generated.
 
   """
   tokenizer = transformer_folder.check_vocabulary(load_tokenizer(str(folder)), folder)

@@ -330,12 +330,8 @@ def write_sentence_modules(
 ) -> None:
   """Writes all of a sentence-transformers folder but the transformer, which lies at its root.
 
-  Args:
-    width: of the transformer's token vectors.
-    fields, params, max_length, lower_case, prompts: as in `SentenceFolder`.
-    similarity: the library's name of the function that compares two vectors: cosine or euclidean.
-    version: of as2jax.
-
+  `width` is that of token vectors, `similarity` the library's name of the function that compares two
+  vectors (cosine or euclidean), `version` that of as2jax; see `SentenceFolder` for the others.
   """
   layers = []
   for number, dense in enumerate(fields["dense"]):

@@ -17,14 +17,12 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders import hub, word_vectors
-from as2jax.encoders.family import Family, Request, Source, build, register
+from as2jax.encoders.family import ENCODER_FOLDER, Family, Request, Source, build, register
 from as2jax.layers.transformer import INITIALIZER, Dropout
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 from as2jax.runtime.registry import Rate
 
-# Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config.
-ENCODER_FOLDER = "encoder"
 WORDS = 50_000  # rows of a vocabulary that only the data would tell
 # Keys of a config's section that say how the vocabulary is made, no fields of the encoder.
 SETTINGS = ("vocabulary", "lower", "treebank", "unknown_words", "markers")

@@ -173,26 +173,6 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
   assert moved and not any(path.startswith("encoder") for path in moved)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("elmo", marks=pytest.mark.slow), "glove"])
-def test_runs_over_words_and_ranking_of_new_texts(kind, tmp_path):
-  encoder = elmo(tmp_path / "x", mix="learned") if kind == "elmo" else glove(tmp_path / "x")
-  job_config = config(encoder, tmp_path / "cache", seeds_parallel=True, seeds=(0, 1))
-  with job_config.unlocked():
-    job_config.model.storage = "float16"
-  run = tmp_path / "run"
-  modes.run(job_config, str(run))
-  assert results(run)["weights"]["family"] == {"glove": "static"}.get(kind, kind)
-  questions = tmp_path / "questions.tsv"
-  questions.write_text(
-    "question\tcandidate\nwhat is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n"
-  )
-  with job_config.unlocked():
-    job_config.mode, job_config.predict.input = "predict", str(questions)
-  modes.run(job_config, str(run))
-  ranked = (run / "predictions.tsv").read_text().splitlines()
-  assert len(ranked) == 3 and "A glacier is ice." in "".join(ranked)
-
-
 def test_what_cannot_be_stored_is_named():
   with pytest.raises(InputError, match="model.storage = 'int8'"):
     FrozenEncoder(None, digest="", storage="int8", cache="", rows=2, row_length=8)

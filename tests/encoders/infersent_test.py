@@ -90,14 +90,6 @@ def test_offset_and_packing():
   assert gru.embedding_table(params).shape == (WORDS, WIDTH)
 
 
-def test_published_size():
-  tokens, _ = lay(SEQUENCES, [(1, 0)], 16)
-  real = encoder(vocab_size=10, word_size=300, hidden_size=2048)
-  params = jax.eval_shape(lambda: real.init(jax.random.key(0), tokens, train=False))["params"]
-  count = sum(x.size for x in jax.tree.leaves(params["recurrent"]))
-  assert count == 2 * 4 * 2048 * (300 + 2048 + 2)  # 38,502,400
-
-
 @pytest.mark.parametrize(
   ("change", "pattern"),
   [

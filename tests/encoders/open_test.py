@@ -67,27 +67,21 @@ def clean_map(content):
 @pytest.mark.parametrize(
   "kind, model",
   [
-    pytest.param("roberta", "triplet", marks=pytest.mark.long),
     ("xlnet", "triplet"),
-    pytest.param("xlnet", "siamese", marks=pytest.mark.long),
-    pytest.param("roberta", "crossencoder", marks=pytest.mark.long),
     pytest.param("xlnet", "crossencoder", marks=pytest.mark.long),
+    pytest.param("roberta", "crossencoder", marks=pytest.mark.long),
+    pytest.param("modernbert", "crossencoder", marks=pytest.mark.long),
   ],
 )
 def test_systems_train_on_other_transformers(kind, model, tmp_path):
   folder = tiny_encoders.folder(kind, tmp_path / kind)
-  job_config = (
-    config(model, encoder__pretrained=str(folder), model__pooler=True)
-    if (model == "crossencoder")
-    else config(model, encoder__pretrained=str(folder))
-  )
-  modes.run(job_config, str(tmp_path / "run"))
+  options = {"model__pooler": True} if model == "crossencoder" else {}
+  modes.run(config(model, encoder__pretrained=str(folder), **options), str(tmp_path / "run"))
   content = results(tmp_path / "run")
   assert content["weights"]["family"] == kind and content["seeds"][0]["steps"] > 0
   if model == "crossencoder":
     assert content["weights"]["pooler"] == "random"  # neither has a trained one
-    moved = tiny.best_parameters(tmp_path / "run")
-    assert {"pooler/kernel", "head/kernel"} <= set(moved)
+    assert {"pooler/kernel", "head/kernel"} <= set(tiny.best_parameters(tmp_path / "run"))
 
 
 def test_the_encoder_says_whose_vector_classifies(tmp_path):
@@ -151,31 +145,6 @@ def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
   (run / open_encoder.ENCODER_FOLDER / "vectors.json").write_text("{}")  # of another config
   modes.run(untrained(config("triplet", static(vectors))), str(run))
   assert results(run)["weights"]["words"]["markers"] == []
-
-
-def test_vectors_train_along_or_stay(vectors, tmp_path):
-  for multipliers in ((), (("encoder/", 0.0),)):
-    job_config = config("siamese", static(vectors))
-    with job_config.unlocked():
-      job_config.optimizer.lr_multipliers = multipliers
-    run = tmp_path / f"run{len(multipliers)}"
-    modes.run(job_config, str(run))
-    assert ("encoder/embeddings/word" in tiny.best_parameters(run)) == (not multipliers)
-
-
-def test_a_recurrent_encoder_trains(vectors, tmp_path):
-  def recurrent(job_config):
-    recipes.infersent(job_config)
-    job_config.encoder.update(
-      {"vectors": str(vectors), "weights": "", "hidden_size": 6, "markers": ()}
-    )
-
-  job_config = config("siamese", recurrent)
-  with job_config.unlocked():
-    job_config.model.pooling = "max"
-  modes.run(job_config, str(tmp_path / "run"))
-  moved = tiny.best_parameters(tmp_path / "run")
-  assert moved["encoder/recurrent/backward/input_kernel"].shape[-2:] == (8, 24)
 
 
 def test_elmo_reads_every_word_by_its_characters(tmp_path):

@@ -50,12 +50,6 @@ def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
   assert (actual.statistics["types"], actual.statistics["tokens"]) == (9, 13)
 
 
-def test_the_most_frequent_words_alone(bert):
-  actual = piece_vectors.prepare(TEXTS, bert[0], size=2, marks=MARKS)
-  assert word_tokenizer.entries(actual.tokenizer)[4:] == ["the", "a"]
-  assert (actual.statistics["left_out_types"], actual.statistics["left_out_tokens"]) == (7, 8)
-
-
 def test_words_of_other_texts_are_read_but_not_generated(bert):
   folder, pieces, table = bert
   actual = piece_vectors.prepare(

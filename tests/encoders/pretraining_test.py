@@ -14,15 +14,12 @@ from as2jax.encoders import pretraining
   "name",
   [
     config_words.MINILM,
-    "sentence-transformers/all-MiniLM-L6-v2",
     "/data/all-MiniLM-L6-v2/",
     *config_words.LARGER,
     *config_words.LARGER.values(),
-    "google-bert/bert-base-uncased",
     "sentence-transformers/bert-base-nli-mean-tokens",
     "glove.6B.zip:glove.6B.300d.txt",
     "infersent/infersent1.pkl",
-    "glove/glove.6B.300d.txt",
     "fasttext/crawl-300d-2M.vec",
   ],
 )

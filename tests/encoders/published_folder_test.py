@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import stat
 
 import numpy as np
@@ -107,23 +106,17 @@ def test_a_tokeniser_that_gives_no_types_stays_so(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "xlnet-base-cased"])
-@pytest.mark.parametrize("without", [(), ("tokenizer.json",), ("tokenizer_config.json",)])
-def test_real_tokenisers_are_those_of_transformers(name, without, tmp_path):
+def test_real_tokenisers_are_those_of_transformers(name, tmp_path):
   root = os.environ.get("AS2JAX_DATA")
   if not root or not (pathlib.Path(root) / "tokenizers" / name).is_dir():
     pytest.skip("AS2JAX_DATA is unset or has no tokenizers")
-  base = tmp_path / "base"
-  shutil.copytree(pathlib.Path(root) / "tokenizers" / name, base)
-  for file in without:
-    (base / file).unlink(missing_ok=True)
-  out, kind = tmp_path / "out", name.split("-")[0]
-  out.mkdir()
-  (out / "config.json").write_text(json.dumps({"model_type": kind}))
-  tokenizer = load_tokenizer(base)
+  kind = name.split("-")[0]
+  (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+  tokenizer = load_tokenizer(pathlib.Path(root) / "tokenizers" / name)
   transformer_folder.write_tokenizer(
-    out, tokenizer=tokenizer, max_length=40, family=families.find(kind)
+    tmp_path, tokenizer=tokenizer, max_length=40, family=families.find(kind)
   )
-  assert_tokenises_the_same(out, tokenizer)
+  assert_tokenises_the_same(tmp_path, tokenizer)
 
 
 def test_a_cased_vocabulary_stays_cased(tmp_path):
@@ -137,15 +130,7 @@ def test_a_cased_vocabulary_stays_cased(tmp_path):
   assert_tokenises_the_same(base, tokenizer)
 
 
-@pytest.mark.parametrize(
-  "pooling",
-  [
-    ("mean",),
-    ("cls", "weighted_mean"),
-    ("weighted_mean", "cls"),
-    ("mean_sqrt_len", "cls_last", "max"),
-  ],
-)
+@pytest.mark.parametrize("pooling", [("mean",), ("cls", "weighted_mean"), ("weighted_mean", "cls")])
 def test_sentence_modules_come_back(pooling, tmp_path):
   fields = {
     "pooling": pooling,

@@ -155,16 +155,3 @@ def test_rows_of_the_table_behind_the_contract():
   offset = jnp.ones((1, 2, 16, 6))
   np.testing.assert_array_equal(apply(tokens, input_offset=offset), hidden + 1)
   np.testing.assert_array_equal(apply(tokens, all_layers=True), hidden[None])
-
-
-def test_the_gradient_goes_to_the_rows_read():
-  tokens, units = lay(SEQUENCES[:1], [(0,)], 6)
-  loss = lambda table: pool(
-    ENCODER.apply({"params": {"embeddings": {"word": table}}}, tokens, train=False),
-    tokens,
-    units,
-    "mean",
-  ).sum()
-  gradient = np.asarray(jax.grad(loss)(PARAMS["embeddings"]["word"]))
-  expected = np.bincount(SEQUENCES[0], minlength=30) / 4
-  np.testing.assert_allclose(gradient, np.tile(expected[:, None], 6), atol=1e-6)

@@ -6,10 +6,11 @@ import time
 import jax
 import numpy as np
 import pytest
+from flax import traverse_util
 from safetensors.numpy import save_file
 
 from as2jax.encoders import hub, transformer_folder, weights
-from as2jax.encoders.bert import BertEncoder
+from as2jax.encoders.bert import BERT, BertEncoder
 from as2jax.runtime.errors import InputError
 
 CONFIG = dict(
@@ -28,33 +29,14 @@ CONFIG = dict(
 )
 
 
-def layer_tensors(layer):
-  stem = f"encoder.layer.{layer}."
-  shapes = {f"attention.self.{x}": (8, 8) for x in ("query", "key", "value")}
-  shapes |= {"attention.output.dense": (8, 8), "intermediate.dense": (12, 8)}
-  shapes["output.dense"] = (8, 12)
-  names = {f"{stem}{name}.weight": shape for name, shape in shapes.items()}
-  names |= {f"{stem}{name}.bias": shape[:1] for name, shape in shapes.items()}
-  for norm in ("attention.output.LayerNorm", "output.LayerNorm"):
-    names |= {f"{stem}{norm}.weight": (8,), f"{stem}{norm}.bias": (8,)}
-  return names
-
-
 def bert_tensors():
-  """Every tensor of Hugging Face's BertModel of `CONFIG`, written out independently of the map."""
-  shapes = {
-    "embeddings.word_embeddings.weight": (11, 8),
-    "embeddings.position_embeddings.weight": (6, 8),
-    "embeddings.token_type_embeddings.weight": (2, 8),
-    "embeddings.LayerNorm.weight": (8,),
-    "embeddings.LayerNorm.bias": (8,),
-    "pooler.dense.weight": (8, 8),
-    "pooler.dense.bias": (8,),
-  }
-  for layer in range(3):
-    shapes |= layer_tensors(layer)
+  """Every tensor of Hugging Face's BertModel of `CONFIG`, whose names parity_test proves."""
+  encoder = BertEncoder(**BERT.fields(CONFIG))
   rng = np.random.default_rng(0)
-  return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+  draw = lambda x: rng.normal(size=x.shape).astype(np.float32)
+  params = traverse_util.unflatten_dict(jax.tree.map(draw, weights.shapes(encoder)), sep="/")
+  pooler = {"kernel": rng.normal(size=(8, 8)), "bias": rng.normal(size=8)}
+  return weights.to_tensors(params, pooler)
 
 
 def write(folder, tensors, **config):
@@ -77,22 +59,6 @@ def folder(tmp_path):
 def same(a, b):
   assert jax.tree.structure(a) == jax.tree.structure(b)
   jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-def test_config_becomes_fields(folder):
-  assert transformer_folder.read_config(folder) == dict(
-    vocab_size=11,
-    hidden_size=8,
-    num_layers=3,
-    num_heads=2,
-    intermediate_size=12,
-    max_positions=6,
-    type_vocab_size=2,
-    layer_norm_eps=1e-7,
-    hidden_dropout=0.2,
-    attention_dropout=0.3,
-    activation="relu",
-  )
 
 
 def test_tensors_become_parameters_and_the_same_tensors_again(folder):

@@ -70,17 +70,6 @@ def test_a_line_too_many_or_twice_is_refused(bert):
   refused(bert, "vocab.txt", rows - 1, rows - 1, rows)
 
 
-def test_a_config_of_another_table_is_refused(bert):
-  rows = rows_of(bert)
-  (bert / "vocab.txt").write_text((bert / "vocab.txt").read_text() + "glacier\n")
-  change(bert / "config.json", vocab_size=rows + 1)
-  shapes = rf"\[{rows}, 16\].*\[{rows + 1}, 16\]"
-  with pytest.raises(InputError, match=f"model.safetensors: .*word_embeddings.*{shapes}"):
-    opened(bert)
-  with pytest.raises(InputError, match=f"model.safetensors: .*word_embeddings.*{shapes}"):
-    piece_vectors.prepare(("a cat",), bert, size=0, marks=("[CLS]", "[SEP]"))
-
-
 def serialised(folder, *added):
   """Writes the folder's tokeniser, with further tokens, as `tokenizer.json`; its content."""
   file, tokenizer = folder / "tokenizer.json", load_tokenizer(str(folder))
@@ -140,11 +129,3 @@ def test_padding_to_a_multiple_is_stated_by_the_config(bert):
   ):
     with pytest.raises(InputError, match=f"tokenizer.json: .* vocab_size = {wrong}, "):
       checked(bert, wrong, pad_vocab_size_multiple=multiple)
-
-
-def test_ids_around_a_text_are_judged_too(bert):
-  rows = rows_of(bert)
-  file, content = serialised(bert)
-  content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [rows + 4]
-  file.write_text(json.dumps(content))
-  refused(bert, "tokenizer.json", rows + 1, rows + 4, rows)

@@ -8,9 +8,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from safetensors.numpy import save, save_file
+from safetensors.numpy import save_file
 
 from as2jax.encoders import weights
 from as2jax.encoders.weights import read_tensors
@@ -159,25 +157,4 @@ def test_without_torch_a_pickle_is_refused_with_advice(tmp_path, monkeypatch):
   (tmp_path / "pytorch_model.bin").write_bytes(b"x")
   monkeypatch.setitem(sys.modules, "torch", None)
   with pytest.raises(InputError, match="pip install .as2jax"):
-    read_tensors(tmp_path)
-
-
-FLIPS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3)
-
-
-@given(flips=FLIPS, cut=st.integers(0, 1 << 20))
-def test_damaged_safetensors_give_no_more_than_they_hold_or_an_error(tmp_path, flips, cut):
-  # safetensors has no checksum: a changed number, name or type can go unseen, a cut cannot.
-  whole = save(arrays())
-  data = bytearray(whole)
-  for place, bits in flips:
-    data[place % len(data)] ^= bits
-  (tmp_path / "model.safetensors").write_bytes(data)
-  try:
-    tensors, _ = read_tensors(tmp_path)
-    assert sum(array.nbytes for array in tensors.values()) <= 2 * len(whole)
-  except InputError as error:
-    assert "model.safetensors: " in str(error)
-  (tmp_path / "model.safetensors").write_bytes(whole[: cut % len(whole)])
-  with pytest.raises(InputError, match="not a whole safetensors file|cannot be read"):
     read_tensors(tmp_path)
