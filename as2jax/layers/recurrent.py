@@ -148,37 +148,32 @@ class Recurrent(nn.Module):
     initial: Any = None,
   ) -> Float[Array, "b l {(1+self.bidirectional)*self.hidden_size}"]:
     """Return vectors [b, l, h] or, of both directions, [b, l, 2h]; zero at padding.
-    `initial` is the state that each unit of a row starts from, zero where None: [b, h], of an LSTM
-    the pair (hidden, cell) of these, and with `bidirectional` a pair (forward, backward) of states.
+    `initial`, of one direction, is the state that each unit of a row starts from, zero where None:
+    [b, h], of an LSTM the pair (hidden, cell) of these.
     """
     cells = [getattr(self, name) for name in DIRECTIONS[: 1 + self.bidirectional]]
-    if initial is None:
-      states = [cell.zero(x.shape[0]) for cell in cells]
-    else:
-      states = list(initial) if self.bidirectional else [initial]
+    states = [cell.zero(x.shape[0]) for cell in cells] if initial is None else [initial]
     directions = []
-    for cell, state, backward in zip(cells, states, (False, True)):
+    for cell, state, name in zip(cells, states, DIRECTIONS[: len(cells)], strict=True):
       products, inputs = cell.products(x.shape[-1]), cell.project(x)
-      directions.append(Direction(cell.step, products, inputs, state, backward))
+      directions.append(Direction(cell.step, products, inputs, state, name == "backward"))
     how = {"unroll": self.unroll, "precision": self.precision}
     results = scan_units(directions, position, segment, **how)
     return jnp.concatenate([outputs for outputs, _ in results], axis=-1)
 
 
-def from_torch(
-  tensors: Mapping[str, np.ndarray], prefix: str, layer: int = 0
-) -> dict[str, dict[str, np.ndarray]]:
+def from_torch(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[str, np.ndarray]]:
   """Return the parameters of `Recurrent` from those of one layer of a GRU or LSTM of torch.
 
-  Tensors are found as `{prefix}weight_ih_l{layer}` and so on; both directions are read where the
+  Tensors are found as `{prefix}weight_ih_l0` and so on; both directions are read where the
   second is there. Raises InputError for a missing tensor and for shapes that do not fit.
   """
-  backward = any(_torch_name(prefix, name, layer, "backward") in tensors for name in NAMES)
+  backward = any(_torch_name(prefix, name, "backward") in tensors for name in NAMES)
   params = {}
   for direction in DIRECTIONS[: 1 + backward]:
     weights = params[direction] = {}
     for leaf in NAMES:
-      name = _torch_name(prefix, leaf, layer, direction)
+      name = _torch_name(prefix, leaf, direction)
       if name not in tensors:
         raise InputError(f"recurrent weights: the tensor {name!r} is missing")
       weights[leaf] = np.asarray(tensors[name], np.float32).T
@@ -188,11 +183,11 @@ def from_torch(
     gates_fit = width in (3 * hidden, 4 * hidden)
     if not gates_fit or shapes != [(size, width), (hidden, width), (width,), (width,)]:
       raise InputError(
-        f"recurrent weights: the tensors {prefix}*_l{layer} ({direction}) have the transposed shapes "
+        f"recurrent weights: the tensors {prefix}*_l0 ({direction}) have the transposed shapes "
         f"{shapes}, which fit neither a GRU nor an LSTM"
       )
   return params
 
 
-def _torch_name(prefix: str, leaf: str, layer: int, direction: str) -> str:
-  return f"{prefix}{NAMES[leaf]}_l{layer}{'_reverse' if direction == 'backward' else ''}"
+def _torch_name(prefix: str, leaf: str, direction: str) -> str:
+  return f"{prefix}{NAMES[leaf]}_l0{'_reverse' if direction == 'backward' else ''}"
