@@ -1,5 +1,7 @@
 """The batch layout, without any model: every layout, packed or not, sharded, tiled, accumulated."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -45,27 +47,20 @@ def unit_table(units, seed=0, longest=20):
   """A table of random tokens: token t of unit u is `100·u + t + 1`, so that each can be traced."""
   rng = np.random.default_rng(seed)
   lengths = rng.integers(2, longest + 1, len(units))
-  offsets = np.concatenate([[0], np.cumsum(lengths)])
-  within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
   number = np.repeat(np.arange(len(units)), lengths)
+  within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
   words = lengths // 2  # two tokens a word; an odd last token belongs to none
-  word_offsets = np.concatenate([[0], np.cumsum(words)])
-  word_at = np.arange(word_offsets[-1]) - np.repeat(word_offsets[:-1], words)
-  ones = np.ones(len(word_at), np.int32)
-  return UnitTable(
-    ids=(100 * number + within + 1).astype(np.int32),
+  word_at = np.arange(words.sum()) - np.repeat(np.cumsum(words) - words, words)
+  return dataclasses.replace(
+    UnitTable.of_lengths(lengths, (100 * number + within + 1).astype(np.int32)),
     type=(within % 2).astype(np.int8),
     role=(within % 4).astype(np.int8),
-    offsets=offsets.astype(np.int64),
     word_start=(2 * word_at).astype(np.int32),
-    word_length=2 * ones,
+    word_length=np.full(len(word_at), 2, np.int32),
     word_role=(word_at % 4).astype(np.int8),
     word_form=np.arange(len(word_at), dtype=np.int32),
-    word_offsets=word_offsets.astype(np.int64),
+    word_offsets=np.concatenate([[0], np.cumsum(words)]).astype(np.int64),
     forms=("word",) * len(word_at),
-    truncated_units=0,
-    lost_by_role=(0, 0, 0, 0),
-    blank_units=0,
   )
 
 
