@@ -1,10 +1,9 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
-from typer.core import TyperGroup
 
 from as2jax.commands.output import examples, flag, text, texts
 from as2jax.commands.train import Set
@@ -14,44 +13,22 @@ Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects wh
 ManySeeds = text("N", "3 is 0, 1, 2; or such as 0,4; else the config's", "--seeds")
 NewFolder = text("FOLDER", "a new folder", "-o", "--output")
 Runs = text("FOLDER", "of runs and tables", "-o", "--output")
-Swept = Annotated[str, Argument(metavar="DIR", help="a sweep's folder (its --output)")]
-Split = Annotated[
-  Literal["", "dev", "test", "heldout"],
-  Option("--table", help="split of the table (default: that which chooses)"),
-]
-
-
-class WithDefault(TyperGroup):
-  """A group whose command `run` is meant where none is named."""
-
-  def parse_args(self, ctx, args):
-    """Put in the command that is meant."""
-    return super().parse_args(ctx, self.meant(args))
-
-  def meant(self, args: list[str]) -> list[str]:
-    """Return the words with the name of the command before them."""
-    if not args or args[0] in (*self.commands, "--help", "-h"):
-      return args
-    return ["run", *args]
+Split = text("SPLIT", "of the table (default: that which chooses)", "--table")
 
 
 app = typer.Typer(
   help="Sweeps, papers' tables, compilation for TPUs, benchmarks.", no_args_is_help=True
 )
-sweep = typer.Typer(
-  cls=WithDefault,
-  help="Runs a grid or a sweep file; without a command: run.",
-  no_args_is_help=True,
+
+
+@app.command(
+  "sweep",
   epilog=examples(
     "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
     "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
-    "as2jax lab sweep collect runs/grid                 on Cloud TPUs: launch/sky.yaml",
+    "as2jax lab sweep configs/ablations/cete_grid.py --parallel=0 -o runs/grid    (its table alone)",
   ),
 )
-app.add_typer(sweep, name="sweep")
-
-
-@sweep.command("run")
 def run_sweep(
   target: Runs,
   file: Annotated[str, Argument(metavar="[FILE]", help="a sweep file")] = "",
@@ -98,17 +75,6 @@ def run_sweep(
 
   print(table.collect(folder, jobs, split))
   raise typer.Exit(int(bool(failed)))
-
-
-@sweep.command()
-def collect(place: Swept, split: Split = "") -> None:
-  """Makes the table of a sweep's finished runs. Names those that have begun and have no results."""
-  import pathlib
-
-  from as2jax.experiments.sweeps import points, table
-
-  folder = pathlib.Path(place)
-  print(table.collect(folder, points.read_manifest(folder), split))
 
 
 @app.command(
@@ -201,10 +167,12 @@ def compile_for(
   """Compiles a job's steps for absent TPUs. Memory, work, traffic; status 1 where it does not fit."""
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides
-  from as2jax.experiments.compile import aot
+  from as2jax.experiments.compile import compiled
 
   config = job_files.load(job)
-  raise typer.Exit(aot.run(overrides.apply(config, overrides.parse(config, settings)), topology))
+  raise typer.Exit(
+    compiled.run(overrides.apply(config, overrides.parse(config, settings)), topology)
+  )
 
 
 @app.command(
@@ -319,7 +287,6 @@ def distill(
   )
 )
 def measured(
-  tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="all by default")] = [],
   collect: texts("[NAME=]FOLDER", "takes a finished run into the results") = [],
   write: flag("--write", "puts the tables into the READMEs") = False,
   missing: flag("--missing", "the commands of rows without results") = False,
@@ -327,7 +294,7 @@ def measured(
   """Prints our measured figures. Made from the results that a clone keeps."""
   from as2jax.experiments.papers import measured as figures
 
-  if text := figures.run(tables, collect=collect, write=write, missing=missing):
+  if text := figures.run(collect=collect, write=write, missing=missing):
     print(text)
 
 

@@ -1,8 +1,6 @@
 """Published rerankers and bi-encoders, and ours, for answer sentence selection: zero-shot and trained.
 
-Rows whose weights are not here are skipped with the reason. Folders of your own become rows by
-AS2JAX_RERANKERS and AS2JAX_EMBEDDERS (paths joined by colons). Runs that are finished fill their rows by
---runs=FOLDER, and --no-train leaves the other rows that would be trained.
+Folders of your own become rows by AS2JAX_RERANKERS and AS2JAX_EMBEDDERS (paths joined by colons).
 """
 
 import os
@@ -10,14 +8,12 @@ import os
 from as2jax.config import words as config_words
 from as2jax.experiments.papers.rows import Column, Row, Table, run_of
 
-# With the text rules of each; SemEval-2015's test questions, trained is on its development file.
 DATA = {
   "wikiqa": "data.name=wikiqa data.rules=()",
   "trecqa": "data.name=trecqa data.rules=('ptb',)",
-  "semeval2015": "data.name=semeval2015_devel data.rules=()",
+  "semeval2015": "data.name=semeval2015_devel data.rules=()",  # trained is on its development file
 }
-# `clean` is what papers report, and of TrecQA its official one; WikiQA's organisers count fewer questions,
-# SemEval-2015's all that have an answer.
+# `clean` is what papers report; WikiQA's organisers count fewer questions.
 FILTERS = "wikiqa clean", "wikiqa official", "trecqa clean", "semeval2015 clean"
 # By its name in the table: the recipe, and the folder or hub name.
 PUBLISHED = {
@@ -29,14 +25,12 @@ PUBLISHED = {
   "ettin-reranker-17m": ("reranker", "cross-encoder/ettin-reranker-17m-v1"),
   "gte-reranker-modernbert-base": ("reranker", "Alibaba-NLP/gte-reranker-modernbert-base"),
 }
-# Of this project: words of configs/recommended.py.
 OURS = {
   "fast, MiniLM": "fast,minilm",
   "accurate, MiniLM": "accurate,minilm",
   "fast, ettin-17m": "fast,ettin17m",
   "accurate, ettin-17m": "accurate,ettin17m",
 }
-# The papers' own systems, with the settings of our measured figures.
 SEEDS = "seeds=(0,1,2)"
 UNTRAINED, TRIPLET = "MiniLM's mean, untrained", "ASBERT's triplet network, MiniLM"
 SYSTEMS = {

@@ -24,7 +24,6 @@ from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import elmo, static, transformer_folder, weights, word_vectors
 from as2jax.evaluation import results
-from as2jax.experiments.sweeps import points
 from as2jax.training.metrics_log import MetricsLog
 from tests.faults.fuzz import Reader, judged
 
@@ -253,27 +252,12 @@ def _rolled_back(path: pathlib.Path) -> bool:
 
 
 def folders() -> list[Reader]:
-  """The readers of what lies in the folders of sweeps, and of a run's config."""
-
-  def listed(path: pathlib.Path) -> bool:
-    """The runs that the lines describe, all of them."""
-    actual = points.read_manifest(path.parent)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [(job.id, job.title, job.seed) for job in actual] == [
-      (row["id"], row["title"], row["seed"]) for row in rows
-    ]
-
-  runs = [points.Job(f"a{i}", i, f"x={i}, seed 0", {"x": i}, 0, "{}") for i in range(3)]
-  with tempfile.TemporaryDirectory() as scratch:
-    points.write_manifest(pathlib.Path(scratch), runs)
-    manifest = pathlib.Path(scratch, "manifest.jsonl").read_bytes()
+  """The reader of a run's config."""
+  configs = [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")]
   return [
-    Reader("a sweep's runs", [manifest], judged("manifest.jsonl", listed)),
     Reader(
-      "config.json of a run",
-      [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")],
-      judged("config.json", lambda p: bool(jobs.of_run(str(p)))),
-    ),
+      "config.json of a run", configs, judged("config.json", lambda p: bool(jobs.of_run(str(p))))
+    )
   ]
 
 

@@ -59,11 +59,7 @@ class Chip(NamedTuple):
 def devices(topology: str) -> tuple[Chip, list[Any]]:
   """Return what a device of a topology such as `v5e:16x16` is, and compile-only devices in its order.
 
-  Of v4 a device is a core, half a chip, and is called so.
-
-  Raises:
-    InputError: another form, another chip, libtpu is missing, or it does not know the topology.
-
+  Of v4 a device is a core, half a chip. InputError for another chip, or without libtpu.
   """
   match = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", topology)
   if not match or match[1] not in CHIPS:

@@ -1,4 +1,8 @@
-"""Compile the steps of a described run for devices that need not exist; measure them."""
+"""Compile the steps of a run for chips that are not there, and report what they take (`as2jax lab compile`).
+
+The real steps (training, prediction) are compiled for TPUs: memory, traffic, collectives. No weights and no
+data are read.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,26 +11,31 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from as2jax.config import check
 from as2jax.evaluation.predict import PAIRS, make_predict_step
-from as2jax.experiments.compile.chips import GIB
-from as2jax.experiments.compile.program import Program
+from as2jax.experiments.compile import chips
+from as2jax.experiments.compile.chips import GIB, Chip
+from as2jax.experiments.compile.program import Program, summary
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
-from as2jax.training.describe import Description
+from as2jax.training.describe import Description, describe
 from as2jax.training.step import make_train_step
+
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+ADVICE = (
+  "  try       --set encoder.remat=true, half of batch.rows or batch.examples with twice "
+  "batch.accumulate, half of batch.predict_rows, sharding.fsdp over several chips"
+)
 
 
 class Measured(NamedTuple):
-  """One compiled step on one chip.
+  """One compiled step on one chip, in bytes.
 
   Attributes:
-    memory: bytes of arguments, outputs, aliased (outputs in an argument's place), temporaries and
-      code; None where the compiler gave up because they do not fit.
-    needs: bytes of the HBM in all, by the compiler's own message where it gave up.
-    program: None where it does not fit.
-    xla_bytes: read and written by XLA's own count, which counts the body of a loop once.
+    memory: of arguments, outputs, aliased, temporaries and code; None where they do not fit.
+    needs: of the HBM in all; xla_bytes: read and written, with the body of a loop once.
 
   """
 
@@ -38,12 +47,7 @@ class Measured(NamedTuple):
 
 
 def scaled(config: Any, parts: int) -> Any:
-  """Return `config` with at least one shard a part of the mesh: what a shard holds stays as it is.
-
-  Raises:
-    InputError: more shards than parts, which they cannot be dealt to evenly.
-
-  """
+  """Return `config` with a shard for each part of the mesh, its work as it is; InputError for more shards."""
   shards = config.batch.shards
   scaled_config = config.copy_and_resolve_references()
   if shards >= parts:
@@ -77,7 +81,6 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
   variables = states.ranking_variables(state)
 
   def of_shards(batch, front, place):
-    """Return the shapes of the shards of a batch, from those of one."""
 
     def placed(x):
       shape = (*front, config.batch.shards, *x.shape[1:])
@@ -142,3 +145,68 @@ def refused(message: str) -> float | None:
   match = re.search(r"Used ([\d.]+)([KMGT]) of", message)
   units = {"K": 2**10, "M": 2**20, "G": GIB, "T": 2**40}
   return float(match[1]) * units[match[2]] if match else float("inf")
+
+
+def steps_of(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]:
+  """Return the chip, the config as scaled to the slice, and its steps, compiled as they are taken."""
+  jax.config.update("jax_platforms", "cpu")  # no device of this machine is needed, or taken
+  chip, devices = chips.devices(topology)
+  mesh = sharding.make_mesh(
+    fsdp=config.sharding.fsdp, tensor=config.sharding.tensor, devices=devices
+  )
+  config = scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
+  compiled = (measure(name, trace, len(devices)) for name, trace in steps(describe(config), mesh))
+  return chip, config, compiled
+
+
+def report(chip: Chip, step: Measured) -> str:
+  """Return what one step takes of a chip, in lines."""
+  head = f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"
+  if step.program is None:
+    return f"{head}: DOES NOT FIT"
+  sizes = ", ".join(f"{name} {size / GIB:.2f}" for name, size in step.memory.items())
+  exchanged = []
+  for kind, (calls, size) in summary(step.program.collectives).items():
+    exchanged.append(f"{calls} × {kind}, {_short(size)}B in all")
+  lines = [
+    head,
+    f"  memory    {sizes} GiB",
+    f"  traffic   {_short(step.xla_bytes)}B read and written (XLA's count: a loop's body once)",
+    f"  between   {', '.join(exchanged) or 'no collectives'}",
+  ]
+  if step.program.host_calls:
+    lines.append(f"  host      takes part: {', '.join(sorted(set(step.program.host_calls)))}")
+  if unknown := step.program.loops.count(None):
+    lines.append(f"  loops     {unknown} whose end depends on data (counted as one turn)")
+  return "\n".join(lines)
+
+
+def fits(chip: Chip, step: Measured) -> bool:
+  """Tell whether a step compiled and its memory is within that of the chip."""
+  return step.program is not None and step.needs <= chip.hbm
+
+
+def _short(number: float) -> str:
+  for size, letter in UNITS:
+    if number >= size:
+      return f"{number / size:.3g} {letter}"
+  return f"{number:.3g} "
+
+
+def run(config: Any, topology: str) -> int:
+  """Print the report; return the exit status, 1 where a step does not fit."""
+  check.check(config)
+  chip, config, measured = steps_of(config, topology)
+  batch = config.batch
+  print(
+    f"{topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
+    f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
+    flush=True,
+  )
+  status = 0
+  for step in measured:
+    print(report(chip, step), flush=True)
+    if not fits(chip, step):
+      status = 1
+      print(ADVICE)
+  return status

@@ -32,11 +32,7 @@ class Collective(NamedTuple):
 
 
 class Program:
-  """A compiled program.
-
-  Args:
-    text: `compiled.as_text()`.
-    chips: how many it runs on: the group of a collective that names none.
+  """A compiled program (`compiled.as_text()`) on some chips, the group of a collective that names none.
 
   Attributes:
     loops: how often each loop turns, in the order of the program; None where data decide.

@@ -71,13 +71,7 @@ def resolve(run: Run) -> Any:
 
 
 def collect(source: pathlib.Path, name: str, run: Run, where: pathlib.Path) -> pathlib.Path:
-  """Keep what stands for a finished run as the row `name` in `where`.
-
-  Raises:
-    InputError: it is not finished, it is a run of another config than the row states, its tables do
-      not give its results, or the row would be too large.
-
-  """
+  """Keep what stands for a finished run as the row `name` in `where`; return the row."""
   content = results.read(source)
   if content is None:
     raise InputError(f"{source} is not finished (no results.json): finish it, then collect it")
@@ -106,12 +100,7 @@ def collect(source: pathlib.Path, name: str, run: Run, where: pathlib.Path) -> p
 
 
 def collect_peer(source: pathlib.Path, name: str, where: pathlib.Path) -> pathlib.Path:
-  """Keep what launch/benchmarks/sentence_transformers_training.py wrote as the row `name` in `where`.
-
-  Raises:
-    InputError: there is none of it, or the row would be too large.
-
-  """
+  """Keep what launch/benchmarks/sentence_transformers_training.py wrote as the row `name` in `where`."""
   if not (source / SEEDS).exists():
     raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
   files = {SEEDS: (source / SEEDS).read_bytes()}
@@ -128,7 +117,7 @@ def peer_tables(row: pathlib.Path, split: str) -> str:
 def training(row: pathlib.Path) -> Training:
   """Return what trained an unpacked row; 0 seconds where they were not kept."""
   if (row / SEEDS).exists():
-    lines = [json.loads(line) for line in (row / SEEDS).read_text().splitlines()]
+    lines = list(map(json.loads, (row / SEEDS).read_text().splitlines()))
     seconds = sum(line["seconds"] for line in lines)
     return Training(seconds, len(lines), lines[0].get("accelerator", ""))
   content = results.read(row) or {}
@@ -207,7 +196,6 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(path: pathlib.Path) -> bytes:
-  """Return a table of per-question scores in ten digits."""
   ids, columns = trec_files.read_per_question(path)
   lines = ["\t".join(["question", *columns]) + "\n"]
   for question, values in zip(ids, np.stack(list(columns.values()), 1).tolist(), strict=True):

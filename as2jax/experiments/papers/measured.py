@@ -56,7 +56,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
   for row in table.rows:
     if row.name in scores:
       of_row = scores[row.name]
-      line = [row.name, *map(_cell, of_row, table.columns), *_facts(places[row.name], of_row[0])]
+      line = [row.name, *map(cell, of_row, table.columns), *_facts(places[row.name], of_row[0])]
       if base:
         other = of_row[table.main]
         compared = row.name != base
@@ -68,7 +68,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
     else:
       line = [f"*{row.name}*"]
       for figure in row.published:
-        line.append("" if figure is None else f"*{_short(figure)}*")
+        line.append("" if figure is None else f"*{short(figure)}*")
     cells.append(line + [""] * (len(cells[0]) - len(line)))
   text = _markdown(cells)
   return f"{text}\n\n{notes[0]}" if notes else text
@@ -96,7 +96,6 @@ def _of_device(device: str) -> str:
 
 
 def _markdown(cells: Sequence[Sequence[str]], left: int = 1) -> str:
-  """Render cells that hold Markdown of their own."""
   rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
   return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
 
@@ -115,26 +114,25 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
 
 
 def _counted_cell(folder: pathlib.Path, name: str, judge: str, column: Column) -> str:
-  """Return the figure of a run, or of a peer's tables of scores, with what its training took."""
   place = folder / name
   if not place.exists():
     return NOT_YET
   foreign = collected.peer_tables(place, column.split)
   places = [str(folder / judge), foreign] if foreign else [str(place)]
-  cell = _cell(run_scores.load(places, split=column.split)[-1], column, counted=True)
+  figure = cell(run_scores.load(places, split=column.split)[-1], column, counted=True)
   trained = collected.training(place)
   if trained.device:
-    return f"{cell}, {trained.device}"
-  return f"{cell}, {trained.seconds / trained.seeds:.0f} s" if trained.seconds else cell
+    return f"{figure}, {trained.device}"
+  return f"{figure}, {trained.seconds / trained.seeds:.0f} s" if trained.seconds else figure
 
 
-def _cell(scores: RunScores, column: Column, counted: bool = False) -> str:
+def cell(scores: RunScores, column: Column, counted: bool = False) -> str:
   """Return a figure with its half-width and the s.d. over seeds; `counted` adds the number of seeds."""
   width = number = ""
   if column.metric in scores.values:
     values = scores.metric(column.metric)
     mean, sd = significance.mean_sd(values.mean(1))
-    width = f" ± {_short(significance.half_width(values))}"
+    width = f" ± {short(significance.half_width(values))}"
     if counted:
       number = f"; {len(values)}"
     if scores.deterministic:
@@ -144,31 +142,32 @@ def _cell(scores: RunScores, column: Column, counted: bool = False) -> str:
     if entry is None:
       return ""
     mean, sd = entry["mean"], entry["sd"]
-  return _short(mean) + width + ("" if sd is None else f" ({_short(sd)}{number})")
+  return short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+  """Return three decimals, without a zero before the point."""
   return f"{value:.3f}".removeprefix("0")
 
 
 def _difference(base: RunScores, other: RunScores, column: Column) -> str:
   """Return the difference of methods of a row to the base."""
   tested = compare.methods(other, base, column.metric)
-  difference = ("−" if tested.difference < 0 else "+") + _short(abs(tested.difference))
+  difference = ("−" if tested.difference < 0 else "+") + short(abs(tested.difference))
   if tested.why:
     return f"{difference}: {tested.why}"
-  p, finds = compare.p_text(tested.p), _short(tested.detectable)
-  return f"{difference} ± {_short(tested.half_width)} (p {p}, finds {finds})"
+  p, finds = compare.p_text(tested.p), short(tested.detectable)
+  return f"{difference} ± {short(tested.half_width)} (p {p}, finds {finds})"
 
 
 def claims(folder: pathlib.Path) -> str:
   """Render the papers' claims beside our figures, a simple baseline and their difference."""
   cells = [["claim", "paper", "ours", "simple baseline", "difference", "holds?", "why"]]
   for claim in rows.claims()[0]:
-    ours, base = _loaded([folder / name for name in claim.runs], claim.column)
-    figures = [_cell(ours, claim.column), _cell(base, claim.column)]
-    difference = _difference(base, ours, claim.column)
-    cells.append([claim.claim, claim.paper, *figures, difference, claim.holds, claim.why])
+    column = rows.column_of(claim["column"])
+    ours, base = _loaded([folder / name for name in claim["runs"]], column)
+    figures = [cell(ours, column), cell(base, column), _difference(base, ours, column)]
+    cells.append([claim["claim"], claim["paper"], *figures, claim["holds"], claim["why"]])
   return _markdown(cells, left=7)
 
 
@@ -176,10 +175,10 @@ def summary(folder: pathlib.Path) -> str:
   """Render the root README's table: one figure a row."""
   cells = [["data, metric", "system", "ours", "paper"]]
   for one in rows.claims()[1]:
-    place = folder / one.kept
-    (scores,) = _loaded([place], one.column)
-    system = one.system + _of_device(collected.training(place).device)
-    cells.append([one.data, system, _cell(scores, one.column), one.paper])
+    place, column = folder / one["kept"], rows.column_of(one["column"])
+    (scores,) = _loaded([place], column)
+    system = one["system"] + _of_device(collected.training(place).device)
+    cells.append([one["data"], system, cell(scores, column), one.get("paper", "")])
   return _markdown(cells, left=4)
 
 
@@ -205,7 +204,6 @@ def _quoted(word: str) -> str:
 
 
 def _page_commands(tables: Sequence[Table], folder: pathlib.Path) -> str:
-  """Return the commands of all rows of a page, each once, as a block of code."""
   every = kept_runs()
   names: dict[str, None] = {}
   begun = [row for table in tables for row in table.first]
@@ -253,32 +251,23 @@ def with_tables(text: str, made: Mapping[str, str]) -> str:
 def _collect(argument: str, folder: pathlib.Path) -> None:
   name, _, source = argument.rpartition("=")
   source = pathlib.Path(source)
-  run = _known(name or source.name, kept_runs(), "row")
+  known = kept_runs()
+  run = known.get(name or source.name)
+  if run is None:
+    raise InputError(f"{argument}: there is no such row: name one of {', '.join(known)}")
   if isinstance(run, Peer):
     print(collected.collect_peer(source, run.name, folder))
   else:
     print(collected.collect(source, run.name, run, folder))
 
 
-def _known(name: str, known: Mapping, kind: str):
-  if name not in known:
-    raise InputError(f"there is no {kind} {name!r}: name one of {', '.join(known)}")
-  return known[name]
-
-
-def run(
-  wanted: Sequence[str], *, collect: Sequence[str] = (), write: bool = False, missing: bool = False
-) -> str:
+def run(*, collect: Sequence[str] = (), write: bool = False, missing: bool = False) -> str:
   """Do what `as2jax lab measured` does, and return what it prints.
 
   Args:
-    wanted: names of tables; all where there are none.
     collect: folders of finished runs to be taken in, as `NAME=FOLDER` under another name.
     write: whether the tables are put into the pages.
     missing: whether the commands of the rows without results are told in place of the tables.
-
-  Raises:
-    InputError: no such table or row, a run that is not that row's.
 
   """
   folder = collected.folder()
@@ -292,7 +281,8 @@ def run(
   with collected.unpacked(folder) as unpacked:
     made = blocks(unpacked)
   if not write:
-    return "\n\n".join(f"{name}\n\n{_known(name, made, 'table')}" for name in wanted or made)
-  for path in pages():
+    return "\n\n".join(f"{name}\n\n{table}" for name, table in made.items())
+  written = list(pages())
+  for path in written:
     write_whole(path, with_tables(path.read_text(encoding="utf-8"), made))
-  return "\n".join(f"written: {path.name}" for path in pages())
+  return f"written: {', '.join(map(str, written))}"

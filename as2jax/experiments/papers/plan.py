@@ -29,18 +29,13 @@ from as2jax.runtime.files import cache_folder, data_folder
 
 # Words that set an encoder, whatever was named before; `large` wants one.
 REPLACING = {"sample", *config_words.ENCODERS} - {"large"}
+_absent = functools.cache(hub.absent)  # why weights are not here
 Cell = tuple[str, str]  # the name of a row, and the key of one of its runs
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """What the command changes in every row.
-
-  Attributes:
-    words: arguments of the config files, such as `minilm`; settings: overrides.
-    seeds: in place of the configs' own.
-
-  """
+  """What the command changes in every row: words of config files, overrides, seeds in place of the configs'."""
 
   words: tuple[str, ...] = ()
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -93,10 +88,6 @@ class Plan:
     return waves
 
 
-class Lacking(Exception):
-  """Say why a job cannot be run here."""
-
-
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   """Return the config of a run and FILE.py:ARGUMENT, without the runs that it begins with.
 
@@ -129,12 +120,9 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
 
 
 def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) -> Plan:
-  """Resolve every run of a table.
+  """Resolve every run of a table; `lacking` says why a config cannot be run here, "" where it can.
 
-  Args:
-    output: folder of the runs, absolute: a second stage names its first by it.
-    lacking: says why a config cannot be run here, "" where it can.
-
+  `output` is absolute: a second stage names its first by it.
   """
   made = Plan()
   for row in table.rows:
@@ -145,7 +133,7 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) ->
       made.configs[cell] = run.config
       try:
         jobs, name = _jobs(run, f"{row.name}, {key}", output, choice, lacking or lacking_here, made)
-      except Lacking as reason:
+      except InputError as reason:
         made.skipped[cell] = str(reason)
         continue
       made.cells[cell], made.configs[cell] = jobs, name
@@ -165,18 +153,13 @@ def _jobs(
 ) -> tuple[list[points.Job], str]:
   """Return a run's jobs, one a seed, and the config that they are of; add them to a plan.
 
-  Each seed has runs of its own of all that it begins with, but for rankers without randomness.
-
-  Args:
-    only: the seed of the run that begins with this one.
-
+  Each seed (or `only` that of the run that begins with this one) has runs of its own of all that it begins
+  with, but for rankers without randomness.
   """
-  try:
-    config, name = resolve(run, choice)
-    check.check(config)
-  except InputError as error:
-    raise Lacking(str(error)) from error
-  reasons = [lacking(config)]
+  config, name = resolve(run, choice)
+  check.check(config)
+  if reason := lacking(config):
+    raise InputError(reason)
   seeds = choice.seeds or tuple(config.seeds)
   if only is not None:
     seeds = (only,)
@@ -188,13 +171,10 @@ def _jobs(
     for key, stage in run.after.items():
       try:
         (job,), _ = _jobs(stage, f"{title}: {key}", output, choice, lacking, made, only=seed)
-      except Lacking as reason:
-        reasons.append(f"it begins with {stage.config}: {reason}")
-        continue
+      except InputError as error:
+        raise InputError(f"it begins with {stage.config}: {error}") from error
       folders[key] = str(output / job.id)
       before.append(job.id)
-    if any(reasons):
-      raise Lacking("; ".join(filter(None, reasons)))
     whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
     job = points.job(whole, 0, f"{title}, seed {seed}", {})
     made.jobs.setdefault(job.id, job)  # which rows may share
@@ -239,32 +219,18 @@ def _encoder(config: Any) -> str:
     if own := open_encoder.own_family(section.name):
       own.check_there(section, config.data.root)
     elif section.get("pretrained"):
-      return _transformer(section.pretrained)
+      reason = _absent(section.pretrained)
+      return f"weights {section.pretrained}: {reason}" if reason else ""
   except InputError as error:
     return f"weights: {str(error).partition(':')[0].partition(';')[0]}"
   return ""
-
-
-@functools.cache
-def _transformer(spec: str) -> str:
-  """Return why weights are not here: no folder, package or name that the hub has or cached."""
-  reason = hub.absent(spec)
-  return f"weights {spec}: {reason}" if reason else ""
 
 
 def take(run_plan: Plan, folders: Sequence[pathlib.Path]) -> None:
   """Fill cells of a plan with finished runs, whose jobs are then not run.
 
   A run fits where its config differs in nothing but its seeds, all of which the row asks for, and it
-  was evaluated on the splits that the row reports and its data have.
-
-  Args:
-    run_plan: gets `taken`.
-    folders: of runs, or of folders of runs.
-
-  Raises:
-    InputError: a folder holds no finished run.
-
+  was evaluated on the splits that the row reports and its data have. `folders` are of runs, or hold some.
   """
   runs = []
   for folder in folders:

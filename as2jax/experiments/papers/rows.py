@@ -91,27 +91,6 @@ class Table(NamedTuple):
   first: tuple[Row, ...] = ()
 
 
-class Claim(NamedTuple):
-  """One claim of a paper: two kept runs (ours, the simple baseline) by one column, and what they say."""
-
-  claim: str
-  paper: str
-  runs: list[str]
-  column: Column
-  holds: str
-  why: str
-
-
-class Summary(NamedTuple):
-  """One row of the root README's table; `data` is "" for the data set and metric of the row above."""
-
-  data: str
-  system: str
-  kept: str
-  column: Column
-  paper: str = ""
-
-
 def paper_tables() -> dict[str, Table]:
   """Return the tables that `as2jax lab paper` runs, by name."""
   tables = {}
@@ -138,12 +117,10 @@ def measured_tables() -> dict[str, list[Table]]:
   return pages
 
 
-def claims() -> tuple[list[Claim], list[Summary]]:
-  """Return the rows of the papers' README and of the root README."""
+def claims() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+  """Return the rows of the papers' README and of the root README, as configs/papers/claims.toml has them."""
   content = _read("claims")
-  of_papers = [Claim(**{**its, "column": _column(its["column"])}) for its in content["claims"]]
-  summary = [Summary(**{**its, "column": _column(its["column"])}) for its in content["summary"]]
-  return of_papers, summary
+  return content["claims"], content["summary"]
 
 
 @functools.cache
@@ -154,14 +131,14 @@ def _read(page: str) -> dict[str, Any]:
 
 def _table(name: str, values: Mapping[str, Any]) -> Table:
   values = dict(values)
-  values["columns"] = tuple(map(_column, values["columns"]))
+  values["columns"] = tuple(map(column_of, values["columns"]))
   for key in ("rows", "first"):
     values[key] = tuple(_row(row, len(values["columns"])) for row in values.get(key, ()))
   values["claims"] = tuple(map(tuple, values.get("claims", ())))
   return Table(name, **values)
 
 
-def _column(text: str) -> Column:
+def column_of(text: str) -> Column:
   """Return the column of `HEADING = METRIC[FILTER/SPLIT] of KEY KEY`."""
   match = re.fullmatch(r"(.+) = (\S+)\[(\w+)/(\S+)\](?: of (.+))?", text)
   heading, metric, question_filter, split, keys = match.groups()

@@ -1,6 +1,6 @@
 """Run the jobs of a sweep on this machine, so many at a time, each a process of `as2jax.main`."""
 
-import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.devices import huge_pages_environment
@@ -18,15 +17,6 @@ from as2jax.runtime.preemption import stop_listening
 POLL = 0.2  # seconds
 TAIL = 4000  # bytes of a log in which its last line is looked for
 PATIENCE = 60.0  # seconds in which a process may end by itself, and save before it does
-
-
-class Running(NamedTuple):
-  """A run under way; of those at a time each has a place, from 0, and by it its share of the cores."""
-
-  job: Job
-  process: subprocess.Popen
-  started: float
-  place: int
 
 
 def finished(folder: pathlib.Path) -> bool:
@@ -40,16 +30,12 @@ def command(folder: pathlib.Path) -> list[str]:
   return [sys.executable, "-m", "as2jax.main", config, f"--workdir={folder}"]
 
 
-def _say(line: str) -> None:
-  print(line, flush=True)
-
-
 def execute(
   jobs: Sequence[Job],
   output: pathlib.Path,
   *,
   parallel: int,
-  say: Callable[[str], None] = _say,
+  say: Callable[[str], None] = functools.partial(print, flush=True),
   make_command: Callable[[pathlib.Path], list[str]] = command,
 ) -> dict[str, str]:
   """Run what is not finished; return {id: last line of its log} of the runs that failed.
@@ -58,40 +44,32 @@ def execute(
   """
   waiting = [job for job in jobs if not finished(output / job.id)]
   say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
-  parallel = min(parallel, len(waiting))
   failed: dict[str, str] = {}
-  running: list[Running] = []
+  running: list[tuple[Job, subprocess.Popen, float]] = []  # with when it started
   before = signal.signal(signal.SIGTERM, signal.default_int_handler)
   stop_listening()  # SIGINT is KeyboardInterrupt from here on
   try:
     while waiting or running:
       while waiting and len(running) < parallel:
         job = waiting.pop(0)
-        place = min(set(range(parallel)) - {one.place for one in running})
-        process = _start(job, output / job.id, make_command, share_of_cores(place, parallel))
-        running.append(Running(job, process, time.monotonic(), place))
+        running.append((job, _start(job, output / job.id, make_command), time.monotonic()))
       for one in list(running):
-        if one.process.poll() is not None:
-          running.remove(one)
-          done = len(jobs) - len(waiting) - len(running)
-          ended = _ended(one, output / one.job.id, failed)
-          say(f"[{done}/{len(jobs)}] {one.job.id} {one.job.title}: {ended}")
+        job, process, started = one
+        if process.poll() is None:
+          continue
+        running.remove(one)
+        said = f"finished in {time.monotonic() - started:.0f} s"
+        if process.returncode or not finished(output / job.id):
+          log = output / job.id / "log.txt"
+          failed[job.id] = last_line(log) or "it wrote nothing"
+          said = f"FAILED with status {process.returncode}: {failed[job.id]} ({log})"
+        done = len(jobs) - len(waiting) - len(running)
+        say(f"[{done}/{len(jobs)}] {job.id} {job.title}: {said}")
       time.sleep(POLL)
   finally:
-    _stop([one.process for one in running])
+    _stop([process for _, process, _ in running])
     signal.signal(signal.SIGTERM, before)
   return failed
-
-
-def share_of_cores(place: int, parallel: int) -> set[int]:
-  """Return the cores of the run at `place` of `parallel` ones; none where nothing is shared out.
-
-  Two trainings on one core each take 13 % less time than two on both (accurate, MiniLM, two cores).
-  """
-  if parallel == 1 or not hasattr(os, "sched_getaffinity"):  # the latter is Linux' own
-    return set()
-  cores = sorted(os.sched_getaffinity(0))
-  return set(cores[place % len(cores) :: parallel])
 
 
 def write_config(folder: pathlib.Path, job: Job) -> None:
@@ -100,29 +78,16 @@ def write_config(folder: pathlib.Path, job: Job) -> None:
     write_whole(folder / "config.json", job.text + "\n")
 
 
-def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> subprocess.Popen:
+def _start(job: Job, folder: pathlib.Path, make_command) -> subprocess.Popen:
   write_config(folder, job)
   with open(folder / "log.txt", "ab") as log:
-    process = subprocess.Popen(
+    return subprocess.Popen(
       make_command(folder),
       stdout=log,
       stderr=subprocess.STDOUT,
       stdin=subprocess.DEVNULL,
       env=huge_pages_environment(os.environ),
     )
-  if cores:
-    with contextlib.suppress(ProcessLookupError):  # it has ended already
-      os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
-  return process
-
-
-def _ended(one: Running, folder: pathlib.Path, failed: dict[str, str]) -> str:
-  """Return what to say of a run that ended; note a failure."""
-  if one.process.returncode == 0 and finished(folder):
-    return f"finished in {time.monotonic() - one.started:.0f} s"
-  log = folder / "log.txt"
-  last = failed[one.job.id] = last_line(log) or "it wrote nothing"
-  return f"FAILED with status {one.process.returncode}: {last} ({log})"
 
 
 def last_line(log: pathlib.Path) -> str:

@@ -35,14 +35,7 @@ DATA += ("evaluation.task", "evaluation.splits", "evaluation.ties")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One point with one seed.
-
-  Attributes:
-    id: hash of the resolved config.
-    point: number of the point; title: its overrides and the seed.
-    text: the resolved config as JSON.
-
-  """
+  """One point with one seed: id (hash of its config), number and overrides of the point, config as JSON."""
 
   id: str
   point: int
@@ -72,12 +65,7 @@ def load(path: str) -> tuple[str, list[dict[str, Any]]]:
 
 
 def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
-  """Return every combination of the values of `KEY=A,B` texts, as points over a base config.
-
-  Raises:
-    InputError: an unknown key, a value of another type, a key that is given twice.
-
-  """
+  """Return every combination of the values of `KEY=A,B` texts, as points over a base config."""
   config, axes = job_files.load(base), {}
   for item in items:
     key, _, text = item.partition("=")
@@ -98,13 +86,10 @@ def plan(
 ) -> list[Job]:
   """Return the runs of a sweep, those of the base first where it is none of the points.
 
-  Args:
-    seeds: of every point; the base config's where empty.
-    settings: overrides of the base itself.
+  `seeds` are of every point (the base config's where empty), `settings` overrides of the base itself.
 
   Raises:
-    InputError: an override that does not fit the base, two equal points, points on other data, a
-      seed that is given twice.
+    InputError: an override that does not fit the base, two equal points, points on other data.
 
   """
   start = override(job_files.load(base), settings or {})
@@ -158,35 +143,6 @@ def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
     row = {"id": one.id, "number": one.point, "title": one.title, "point": dict(one.overrides)}
     lines.append(json.dumps({**row, "seed": one.seed, "config": json.loads(one.text)}) + "\n")
   write_whole(output / "manifest.jsonl", "".join(lines))
-
-
-def read_manifest(folder: pathlib.Path) -> list[Job]:
-  """Return the runs of the sweep in a folder.
-
-  Raises:
-    InputError: no sweep's folder, or its manifest is damaged.
-
-  """
-  path = folder / "manifest.jsonl"
-  if not path.exists():
-    raise InputError(f"{folder} has no manifest.jsonl: name the folder of a sweep (its --output)")
-  kinds = {"id": str, "number": int, "title": str, "point": dict, "seed": int}
-  jobs = []
-  try:
-    for line in path.read_text().splitlines():
-      row = json.loads(line)
-      for name, kind in kinds.items():
-        if not isinstance(row[name], kind):
-          raise ValueError(f"{name} = {row[name]!r}")
-      if not re.fullmatch(r"\w[\w.-]*", row["id"]):  # the name of a folder, and nothing else
-        raise ValueError(f"id = {row['id']!r}")
-      jobs.append(Job(*[row[name] for name in kinds], json.dumps(row["config"], indent=2)))
-  except (ValueError, KeyError, TypeError, RecursionError) as error:
-    raise InputError(
-      f"{path}: no manifest of a sweep ({error!r:.100}): start the sweep's command again, which "
-      "writes it"
-    ) from None
-  return jobs
 
 
 def settings_of(items: Sequence[str]) -> dict[str, Any]:

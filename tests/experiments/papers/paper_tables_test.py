@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from as2jax.commands import app
-from as2jax.config import words as config_words
-from as2jax.config.overrides import flatten
 from as2jax.data import trec_files
 from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
-from as2jax.experiments.papers import collected, report, rows, tables
 from as2jax.experiments.papers import plan as paper_plan
+from as2jax.experiments.papers import rows, tables
 from as2jax.experiments.papers.plan import Choice
 from as2jax.experiments.papers.rows import Column, Row, Run, Table
 from as2jax.experiments.sweeps import local_executor, points
@@ -173,13 +171,14 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
     for job, shift in zip(plan.cells[cell], shifts, strict=True):
       results(tmp_path / job.id, shift, best_epoch=int(cell[0] == "base"))
   failing = plan.cells["base", "b"][0].id
-  text = report.write(table, plan, tmp_path, choice, {failing: "no room"})
+  text = tables.write(table, plan, tmp_path, choice, {failing: "no room"})
   shown, _, claims = text.partition("the paper's claims")
   lines = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
-  width = significance.half_width(VALUES)  # of the mean over seeds, as in a comparison
-  assert lines["base"].startswith(f"base 0.5500 (0.1414) ± {width:.4f} 0.500 0.5500")
-  assert f"other 0.6000 (0.0000) ± {width:.4f} 0.625 0.6000 0.7777" in " ".join(text.split())
-  assert "foreign – 0.250" in " ".join(text.split())
+  width = f"{significance.half_width(VALUES):.3f}"[1:]  # of the mean over seeds, as in a comparison
+  assert lines["base"].startswith(f"base .550 ± {width} (.141) .5 .550 (1 of 2 data sets)")
+  other = f"other .600 ± {width} (.000) .625 .600 (1 of 2 data sets) .7777"
+  assert other in " ".join(text.split())
+  assert "foreign – .25" in " ".join(text.split())
   assert "skipped: foreign: its weights are elsewhere" in text
   assert f"failed: base · b, seed 0 ({failing}): no room" in text
   assert "not run yet: base · b, seed 1" in text and "not the paper's: patience=1" in text
@@ -192,8 +191,8 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   assert "+0.0500" in claims and f"± {actual.half_width:.4f}" in claims
   assert compare.p_text(actual.p) in claims and f"{actual.detectable:.4f}" in claims
   assert "macro average" in claims  # of the column over two data sets
-  assert "base,0.5500 (0.1414)" in (tmp_path / "made.csv").read_text()
-  assert "| base | 0.5500" in (tmp_path / "made.md").read_text()
+  assert "base,.550 ± " in (tmp_path / "made.csv").read_text()
+  assert "| base | .550" in (tmp_path / "made.md").read_text()
 
 
 def test_a_run_with_other_weights_stands_apart(tmp_path):
@@ -203,11 +202,11 @@ def test_a_run_with_other_weights_stands_apart(tmp_path):
   plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
   (job,) = plan.cells["Triplet-BERT", "a"]
   results(tmp_path / job.id, 0.0)
-  text = report.write(table, plan, tmp_path, choice, {})
+  text = tables.write(table, plan, tmp_path, choice, {})
   lines = [" ".join(line.split()) for line in text.splitlines()]
-  assert "Triplet-BERT – 0.800" in lines
+  assert "Triplet-BERT – .8" in lines
   (ours,) = (line for line in lines if line.startswith("ours: Triplet-BERT "))
-  assert ours.partition("BERT ")[2].startswith("0.5500 ±") and "0.800" not in ours
+  assert ours.partition("BERT ")[2].startswith(".550 ±") and not ours.endswith(" .8")
   assert "Triplet-BERT · a: not the paper's (" in text
   assert "Triplet-BERT · a: one seed: whether the method differs" in text
 
@@ -253,7 +252,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
   said = capsys.readouterr().out
   assert said.count("would run") == 3 and "skipped   foreign: its weights are" in said
   assert app.run(["lab", "paper", *arguments]) == 0
-  assert "0.5000 ± " in capsys.readouterr().out
+  assert ".500 ± " in capsys.readouterr().out
   assert app.run(["lab", "paper", *arguments, "--list"]) == 0
   assert capsys.readouterr().out.count("finished") == 3
   assert app.run(["lab", "paper"]) == 0
@@ -285,7 +284,7 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
   assert app.run([*command, *runs]) == 0
   assert ran == ["base, b, seed 0", "other, a, seed 0"]
   said = capsys.readouterr().out
-  assert "base 0.5500 ± " in " ".join(said.split()) and "test was evaluated 1 times" in said
+  assert "base .550 ± " in " ".join(said.split()) and "test was evaluated 1 times" in said
   assert "base · a: the finished run x" in said and "not run yet: base · a" not in said
   assert "<table>" in (tmp_path / "out" / "made.html").read_text()
   ran.clear()
@@ -307,30 +306,14 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, 
   table = rows.load("rerankers")
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
   paper_plan.take(plan, [kept_rows])
-  of_table = report.Figures(table, plan, tmp_path)
+  of_table = tables.Figures(table, plan, tmp_path)
   by_name = {row.name: row for row in table.rows}
   for name in ("BM25", "MiniLM's mean, untrained"):
     assert (name, data) in plan.taken
-    filled = [of_table.figure(by_name[name], c) for c in table.columns if c.runs == (data,)]
-    assert len(filled) == columns and all(0.4 < f.mean < 1 and f.half_width for f in filled)
+    filled = [of_table.cell(by_name[name], c) for c in table.columns if c.runs == (data,)]
+    assert len(filled) == columns and all(0.4 < float(f[:4]) < 1 and "±" in f for f in filled)
   waiting = {job.id for wave in plan.waves for job in wave}
   assert not any(job.id in waiting for job in plan.cells["BM25", data])
-
-
-def test_minilm_is_trained_once_in_the_table_of_rerankers():
-  """`fast` over its weights is a published bi-encoder over its folder, at the rate chosen for it."""
-  table = rows.load("rerankers")
-  names = {row.name for row in table.rows}
-  assert {"all-MiniLM-L6-v2, zero-shot", "fast, MiniLM"} <= names
-  assert "all-MiniLM-L6-v2, trained" not in names and "modernbert-embed-base, trained" in names
-  published = Run("configs/recommended.py:embedder", {"encoder.pretrained": config_words.MINILM})
-  ours = Run("configs/recommended.py:fast,minilm")
-  flat = [flatten(json.loads(collected.resolve(run).to_json())) for run in (published, ours)]
-  different = {
-    key for key in flat[0].keys() | flat[1].keys() if flat[0].get(key) != flat[1].get(key)
-  }
-  form = {"encoder.name", "model.name", "model.pooling"}
-  assert different == {*form, "optimizer.rate", "optimizer.warmup"}
 
 
 @pytest.mark.slow
@@ -348,10 +331,3 @@ def test_every_row_searches_the_test_sentences(finished_run):
   assert [line.split()[0] for line in ranked] == [names[0], *hits, names[1], *hits]
   assert tables.searches(made_table(), plan, output) == ""
   assert rows.load("asbert_table5").searches[1] == "how does interlibrary loan work"
-
-
-def test_cetes_figure_4_runs_with_small_weights(tmp_path):
-  lacking = lambda config: "" if "minilm" in config.encoder.get("pretrained", "") else "no weights"
-  plan = paper_plan.plan(rows.load("cete_figure4"), tmp_path, Choice(), lacking=lacking)
-  ours = "MiniLM (ours) Embeddings"
-  assert {row for row, _ in plan.cells} == {ours, f"CETE ({ours})"}

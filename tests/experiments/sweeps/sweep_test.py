@@ -45,22 +45,6 @@ def test_every_point_of_every_sweep_resolves():
     assert len({job.id for job in jobs}) == len(jobs) >= len(grid)
 
 
-def test_cetes_grid():
-  base, grid = points.load("configs/ablations/cete_grid.py")
-  jobs = points.plan(base, grid, seeds=(0, 3), settings={"encoder.pretrained": "x"})
-  assert len(jobs) == 12  # the base is one of the points
-  assert {(tuple(j.overrides.values()), j.seed) for j in jobs} == {
-    ((b, r), s) for b in (8, 16, 24) for r in (1e-5, 2e-5) for s in (0, 3)
-  }
-  config = json.loads(jobs[-1].text)
-  of_run = (config["batch"]["examples"], config["optimizer"]["rate"], config["seeds"])
-  assert of_run == (24, 2e-5, [3])
-  assert config["encoder"]["pretrained"] == "x" and config["model"]["name"] == "crossencoder"
-  assert [j.title for j in jobs if "base" in j.title] == [
-    f"batch.examples=16 optimizer.rate=2e-05 (base), seed {s}" for s in (0, 3)
-  ]
-
-
 def test_the_id_is_that_of_the_resolved_config():
   grid = [{"optimizer.rate": 1e-3}]
   base = "configs/wikiqa_triplet.py:sample"
@@ -304,9 +288,8 @@ def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
     env={**os.environ, "JAX_PLATFORMS": "cpu"},
     stdout=subprocess.PIPE,
   )
-  deadline = time.monotonic() + 300
   while not (output / second.id / "log.txt").exists():
-    assert process.poll() is None and time.monotonic() < deadline
+    assert process.poll() is None
     time.sleep(0.1)
   time.sleep(1)
   process.send_signal(signal.SIGTERM)

@@ -8,7 +8,7 @@ from packaging import requirements
 
 from as2jax.commands import app
 from as2jax.config import jobs
-from as2jax.experiments.compile import aot, chips, compiled
+from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import Collective, Program
@@ -28,10 +28,10 @@ def step(gib=3.0, collectives=()):
 
 
 def test_memory_and_collectives_are_reported():
-  text = aot.report(V5E, step(collectives=[Collective("all-reduce", 4e9, 4, 2)]))
+  text = compiled.report(V5E, step(collectives=[Collective("all-reduce", 4e9, 4, 2)]))
   assert "3.00 of 16 GiB a v5e" in text and "4 GB read and written" in text
   assert "2 × all-reduce, 8 GB in all" in text and "temporaries 1.00" in text
-  assert "no collectives" in aot.report(V5E, step())
+  assert "no collectives" in compiled.report(V5E, step())
 
 
 def test_what_does_not_fit_is_told():
@@ -42,8 +42,8 @@ def test_what_does_not_fit_is_told():
   assert compiled.refused(message) == 20.5 * GIB
   assert compiled.refused("INTERNAL: a fault") is None
   gone = Measured("train", None, 20.5 * GIB, None)
-  assert not aot.fits(V5E, gone) and "20.50 of 16 GiB" in aot.report(V5E, gone)
-  assert aot.fits(V5E, step()) and not aot.fits(V5E, step(gib=17.0))
+  assert not compiled.fits(V5E, gone) and "20.50 of 16 GiB" in compiled.report(V5E, gone)
+  assert compiled.fits(V5E, step()) and not compiled.fits(V5E, step(gib=17.0))
 
 
 @pytest.mark.parametrize("topology", ["v5e", "v9:2x2", "v5e:2", "v5e-16"])
@@ -69,11 +69,11 @@ def test_cassie_compiles_for_v5e_without_the_host():
     batch__examples=4,
     batch__predict_rows=4,
   )
-  chip, _, steps = aot.measure(config, "v5e:1x1")
+  chip, _, steps = compiled.steps_of(config, "v5e:1x1")
   actual = list(steps)
   assert [s.name for s in actual] == ["train", "predict"]
   for one in actual:
-    assert aot.fits(chip, one) and not one.program.host_calls and not one.program.collectives
+    assert compiled.fits(chip, one) and not one.program.host_calls and not one.program.collectives
     assert one.program.loops and None not in one.program.loops
 
 
@@ -86,18 +86,18 @@ def test_modernbert_compiles_for_v5e_without_the_host(job):
   with config.unlocked():
     config.batch.rows = config.batch.predict_rows = 8
     config.batch.examples = 64
-  chip, _, steps = aot.measure(config, "v5e:1x1")
+  chip, _, steps = compiled.steps_of(config, "v5e:1x1")
   actual = list(steps)
   assert actual[0].name == "train" and len(actual) >= 2
   for one in actual:
-    assert aot.fits(chip, one) and not one.program.host_calls
+    assert compiled.fits(chip, one) and not one.program.host_calls
 
 
 @pytest.mark.slow
 @needs_libtpu
 def test_the_gradient_alone_is_exchanged_between_chips():
   config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)
-  _, scaled, steps = aot.measure(config, "v5e:2x2")
+  _, scaled, steps = compiled.steps_of(config, "v5e:2x2")
   assert scaled.batch.shards == 4
   actual = next(steps).program.collectives
   assert {c.kind for c in actual} == {"all-reduce"} and {c.group for c in actual} == {4}
