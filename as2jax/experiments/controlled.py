@@ -141,13 +141,8 @@ def run(
   The same call goes on where it was stopped, and trains nothing that is finished.
 
   Args:
-    name: one of `TASKS`.
     output: folder of the runs, and of the encoders that they begin with.
-    seeds: of each system.
     settings: in place of the task's own.
-
-  Raises:
-    InputError: no such task.
 
   """
   task = check(name)
@@ -221,7 +216,7 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
   }
   folder.mkdir(parents=True, exist_ok=True)
   write_whole(folder / "config.json", json.dumps(sizes))
-  write_whole(folder / "vocab.txt", "".join(f"{word}\n" for word in (*MARKS, *words)))
+  write_whole(folder / "vocab.txt", "\n".join((*MARKS, *words, "")))
   family, fields = transformer_folder.read_family(folder)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)

@@ -51,23 +51,18 @@ def distil(
   allow_seen: bool = False,
   source: str = "",
 ) -> dict[str, Any]:
-  """Write teachers' scores where `data.teachers` finds them (`eval/train/run.trec`), with provenance.
+  """Write teachers' scores where `data.teachers` finds them (`eval/train/run.trec`); return their provenance.
 
   Args:
     questions: training questions; their labels are read by a cross-fitted job alone.
     output: a new folder.
-    teachers: runs, published rankers, run files or JSON-lines; several are averaged
-      (`rankings.averaged`).
+    teachers: runs, published rankers, run files or JSON-lines; several are averaged.
     cross_fit: a further teacher.
     allow_seen: whether a run may score questions that it was trained on.
     source: of the data, for the provenance.
 
-  Returns:
-    The provenance.
-
   Raises:
-    InputError: no teacher, one that was trained on the questions, a pair that one has not scored, a
-      folder that holds something else.
+    InputError: no teacher, one that was trained on the questions, a pair that one has not scored.
 
   """
   where = source or "the data"
@@ -79,27 +74,33 @@ def distil(
     asked = [question for question in questions if question.candidates]
     if not asked:
       raise InputError(f"{where}: no question has a candidate to score")
-    names = [question.id for question in asked]
-    ids = [[candidate.id for candidate in question.candidates] for question in asked]
-    for name in (*names, *(id for its in ids for id in its)):
-      if not is_id(name):  # before hours of scoring
-        raise InputError(f"{where}: the id {quoted(name)} cannot be written into a run file; {ID}")
-    scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
-    if cross_fit is not None:
-      fact = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
-      scored.append((_cross_fitted(asked, cross_fit, working), fact))
-    scores = []
-    for its, fact in scored:
-      scores.append(np.concatenate(its))
+    names, ids = [], []
+    for question in asked:
+      names.append(question.id)
+      ids.append([candidate.id for candidate in question.candidates])
+      for name in (question.id, *ids[-1]):
+        if not is_id(name):  # before hours of scoring
+          raise InputError(
+            f"{where}: the id {quoted(name)} cannot be written into a run file; {ID}"
+          )
+    scores, facts = [], []
+    for teacher in (*teachers, cross_fit) if cross_fit else teachers:
+      if isinstance(teacher, CrossFit):
+        found = _cross_fitted(asked, teacher, working)
+        facts.append({"cross_fit": teacher.job, "folds": teacher.folds, **teacher.overrides})
+      else:
+        found, fact = _scores_of(teacher, asked, allow_seen)
+        facts.append(fact)
+      scores.append(np.concatenate(found))
       if not np.isfinite(scores[-1]).all():
-        raise InputError(f"the teacher {fact} gave a score that is not finite")
-    ends = np.cumsum([len(question.candidates) for question in asked])
+        raise InputError(f"the teacher {facts[-1]} gave a score that is not finite")
+    ends = np.cumsum(list(map(len, ids)))
     soft = np.split(rankings.averaged(scores), ends[:-1])
     (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
     trec_files.write_run(folder / "eval" / "train" / FILE, names, ids, soft, "teachers")
     content = {
       "as2jax": __version__,
-      "teachers": [fact for _, fact in scored],
+      "teachers": facts,
       "data": {"source": source, "fingerprint": fingerprint(questions)},
       "questions": len(asked),
       "pairs": int(ends[-1]),
@@ -111,7 +112,6 @@ def distil(
 def _scores_of(
   teacher: str, questions: Sequence[Question], allow_seen: bool
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
-  """Return the scores of each question's candidates, and which teacher gave them."""
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
     read, scores = rankings.read_scores(path), []
@@ -137,12 +137,6 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
 
 
 def _seen(teacher: str, questions: Sequence[Question]) -> int:
-  """Count the questions that a run, or one that it was begun from, was trained on.
-
-  Raises:
-    InputError: a run or its data are not here, so that nobody can tell.
-
-  """
   folder, seen = str(epath.Path(teacher).expanduser()), np.zeros(len(questions), bool)
   asked = [Question(question.id, question.text, ()) for question in questions]
   while folder:
@@ -210,7 +204,7 @@ def _cross_fitted(
     )
     found = _of_ranker(run.ranker(), [questions[i] for i in here])
     scores.update(zip(here, found, strict=True))
-  return [scores[i] for i in range(len(questions))]
+  return list(map(scores.get, range(len(questions))))
 
 
 def _lines(question: Question) -> str:
@@ -220,6 +214,6 @@ def _lines(question: Question) -> str:
     if candidate.label != UNKNOWN:
       row = {"question_id": question.id, "question": question.text, "candidate_id": candidate.id}
       row |= {"candidate": candidate.text, "label": candidate.label}
-      row |= {name: getattr(candidate, name) for name in ("previous", "next", "title")}
+      row |= {"previous": candidate.previous, "next": candidate.next, "title": candidate.title}
       lines += json.dumps(row, ensure_ascii=False) + "\n"
   return lines

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -58,12 +58,11 @@ class Settings:
 
   def check(self) -> None:
     """Raise InputError for a value that makes no sense."""
-    if not 1 <= self.first <= self.last:
-      raise InputError(f"ranks {self.first} to {self.last}: give 1 or more, the greater one last")
-    if self.count < 1:
-      raise InputError(f"count = {self.count}: give 1 or more")
-    if not self.below > 0:
-      raise InputError(f"below = {self.below}: give a number above 0, such as 0.95")
+    if not (1 <= self.first <= self.last and self.count >= 1 and self.below > 0):
+      raise InputError(
+        f"ranks {self.first}:{self.last}, count {self.count}, below {self.below}: give ranks from 1 on, the "
+        "greater one last, a count of 1 or more, and a share above 0, such as 0.95"
+      )
 
   def limit(self, positives: np.ndarray) -> float:
     """Return the greatest score that a negative may have, from the scores of the positives."""
@@ -73,20 +72,9 @@ class Settings:
     return score - (1 - self.below) * abs(score)
 
 
-class Ranking(NamedTuple):
-  """The best passages of one question by one miner.
-
-  Attributes:
-    numbers: `[k]` of the passages, best first; scores: `[k]`, NaN where the miner has none.
-    positives: `[p]`, the scores of the question's positives.
-
-  """
-
-  numbers: np.ndarray
-  scores: np.ndarray
-  positives: np.ndarray
-
-
+# The best passages of a question by one miner: numbers `[k]`, best first; scores `[k]`, NaN where it has
+# none; and the scores `[p]` of the question's positives.
+Ranking = tuple[np.ndarray, np.ndarray, np.ndarray]
 Finder = Callable[[Sequence[Question], int], list[Ranking]]
 
 
@@ -100,19 +88,14 @@ def mine(
   kept_out: Sequence[Question] = (),
   source: str = "",
 ) -> dict[str, Any]:
-  """Mine negatives and write them with their provenance; the same call goes on after a stop.
+  """Mine negatives, write them and return their provenance; the same call goes on after a stop.
 
   Args:
     miners: bi-encoders (runs or published folders), bm25 or random, joined by commas.
-    questions: training questions.
+    questions: training questions; passages: further texts beside their candidates.
     output: a new folder.
-    settings: what is mined.
-    passages: further texts beside the questions' candidates.
     kept_out: questions of dev and test.
     source: of the data, for the provenance.
-
-  Returns:
-    The provenance: rankers, data, settings, how many were dropped why.
 
   Raises:
     InputError: wrong settings, a folder that holds something else, or nothing to mine.
@@ -120,24 +103,26 @@ def mine(
   """
   settings.check()
   with open_working(output) as (folder, working):
-    elsewhere = {plain_form(question.text) for question in kept_out}
-    here = [q for q in questions if plain_form(q.text) not in elsewhere]
-    asked = [q for q in here if q.positives]
-    counts = {
-      "asked": len(asked),
-      "in dev or test": len(questions) - len(here),
-      "without positive": len(here) - len(asked),
-    }
     pool = _Pool(questions, passages, [q.text for q in kept_out])
+    counts = dict.fromkeys(("asked", "in dev or test", "without positive"), 0)
+    asked = []
+    answers = collections.defaultdict(list)  # right ones, of the questions in the same words
+    for question in questions:
+      form = plain_form(question.text)
+      answers[form] += [question.candidates[i].text for i in question.positives]
+      if form in pool.kept_out:
+        counts["in dev or test"] += 1
+      elif not question.positives:
+        counts["without positive"] += 1
+      else:
+        counts["asked"] += 1
+        asked.append(question)
     if not asked or not pool.texts:
       raise InputError(f"there is nothing to mine: {counts}, {len(pool.texts)} passages")
     opened = _open_miners(miners, pool, working, settings.seed)
     judge = open_ranker(settings.judge) if settings.judge else None
     if judge is not None:
       judge.require_ranking()
-    answers = collections.defaultdict(list)  # of the questions in the same words
-    for q in questions:
-      answers[plain_form(q.text)] += [q.candidates[i].text for i in q.positives]
     dropped, sizes = collections.Counter(), collections.Counter()
     with (working / mined.FILE).open("w") as file:
       for one in _negatives(asked, answers, pool, opened, judge, settings):
@@ -146,7 +131,7 @@ def mine(
         file.write("".join(lines))
     content = {
       "as2jax": __version__,
-      "miners": [facts for _, facts, _ in opened],
+      "miners": [facts for facts, _ in opened.values()],
       "judge": {"ranker": settings.judge, "fingerprint": judge.fingerprint} if judge else None,
       "data": {"source": source, "fingerprint": fingerprint(questions)},
       "settings": dataclasses.asdict(settings),
@@ -172,11 +157,9 @@ class _Pool:
   Two texts with the same letters and digits in any case are one passage (the first of them), so that
   no question gets a negative that differs from its answer in punctuation alone.
 
-  Args:
-    kept_out: texts that no question may get (questions of dev and test).
-
   Attributes:
-    texts: of the passages; minable: `[n]` bool, whether a passage may become a negative.
+    texts: of the passages.
+    kept_out: questions of dev and test, in `plain_form`; barred: the passages that they are.
 
   """
 
@@ -195,8 +178,8 @@ class _Pool:
       if not text.strip():
         raise InputError("a passage is empty; give a text a line")
       self._take(text)
-    self.minable = np.ones(len(self.texts), bool)
-    self.minable[self.numbers(kept_out)] = False
+    self.kept_out = set(map(plain_form, kept_out))
+    self.barred = {self._numbers[form] for form in self.kept_out if form in self._numbers}
 
   def numbers(self, texts: Iterable[str]) -> list[int]:
     """Return the passages that some texts are; texts of no passage are left out."""
@@ -217,16 +200,15 @@ class _Pool:
 
 def _open_miners(
   named: str, pool: _Pool, folder: epath.Path, seed: int
-) -> list[tuple[str, dict[str, Any], Finder]]:
-  """Return (name, what says which ranker it is, finder of passages) of each miner that `named` lists."""
-  names = [name for name in named.split(",") if name]
-  if not names or len(set(names)) < len(names):
-    raise InputError(
-      f"{named!r}: name a bi-encoder (a run or a published folder), {WORDS} or {CHANCE}, or several "
-      "joined by commas, each once"
-    )
-  miners: list[tuple[str, dict[str, Any], Finder]] = []
-  for number, name in enumerate(names):
+) -> dict[str, tuple[dict[str, Any], Finder]]:
+  """Return what says which ranker it is, and a finder of passages, for each miner that `named` lists."""
+  miners: dict[str, tuple[dict[str, Any], Finder]] = {}
+  for name in named.split(","):
+    if not name or name in miners:
+      raise InputError(
+        f"{named!r}: name a bi-encoder (a run or a published folder), {WORDS} or {CHANCE}, or several "
+        "joined by commas, each once"
+      )
     facts: dict[str, Any] = {"ranker": name}
     if name == WORDS:
       finder = _by_words(pool)
@@ -241,8 +223,8 @@ def _open_miners(
         )
       facts |= {"seed": ranker.seed, "fingerprint": ranker.fingerprint}
       facts["similarity"] = ranker.similarity
-      finder = _by_vectors(ranker, pool, folder / f"vectors-{number}")
-    miners.append((name, facts, finder))
+      finder = _by_vectors(ranker, pool, folder / f"vectors-{len(miners)}")
+    miners[name] = facts, finder
   return miners
 
 
@@ -262,7 +244,7 @@ def _by_vectors(ranker: Ranker, pool: _Pool, folder: epath.Path) -> Finder:
       start, end = end, end + len(question.positives)
       numbers = np.asarray([hit.index for hit in hits], np.int64)
       best = np.asarray([hit.score for hit in hits], np.float64)
-      rankings.append(Ranking(numbers, best, scores[start:end].astype(np.float64)))
+      rankings.append((numbers, best, scores[start:end].astype(np.float64)))
     return rankings
 
   return find
@@ -280,7 +262,7 @@ def _by_words(pool: _Pool) -> Finder:
       best = best[scores[best] > 0]
       right = pool.numbers(question.candidates[i].text for i in question.positives)
       wide = scores.astype(np.float64)
-      rankings.append(Ranking(best, wide[best], wide[right]))
+      rankings.append((best, wide[best], wide[right]))
     return rankings
 
   return find
@@ -296,7 +278,7 @@ def _by_chance(pool: _Pool, seed: int) -> Finder:
     rankings = []
     for _ in questions:
       drawn = random.choice(len(pool.texts), depth, replace=False)
-      rankings.append(Ranking(drawn, none, none[:0]))
+      rankings.append((drawn, none, none[:0]))
     return rankings
 
   return find
@@ -313,29 +295,28 @@ class _Negatives:
     self._known = set(pool.numbers([question.text, *own, *answers]))
 
   def take(self, name: str, ranking: Ranking) -> None:
-    """Take in what a miner found."""
-    numbers, scores = ranking.numbers.tolist(), ranking.scores.tolist()
-    for rank in range(self._settings.first - 1, len(numbers)):
-      self.hits.setdefault(numbers[rank], (name, rank + 1, scores[rank]))
-    self.compare(name, numbers, scores, ranking.positives)
+    numbers, scores, positives = ranking
+    hits = list(zip(numbers.tolist(), scores.tolist(), strict=True))
+    for rank, (number, score) in enumerate(hits[self._settings.first - 1 :], self._settings.first):
+      self.hits.setdefault(number, (name, rank, score))
+    self.compare(name, hits, positives)
 
-  def compare(self, name: str, numbers, scores, positives: np.ndarray) -> None:
+  def compare(self, name: str, hits, positives: np.ndarray) -> None:
     """Drop the passages whose scores come too near to those of the positives."""
     limit = self._settings.limit(positives)
-    for number, score in zip(numbers, scores, strict=True):
+    for number, score in hits:
       if score > limit:  # never of a NaN
         self.near.setdefault(number, name)
 
   def _why_not(self, number: int) -> str:
     """Return why a passage is no negative; "" where it is one."""
-    if not self.pool.minable[number]:
+    if number in self.pool.barred:
       return "dev or test question"
     if number in self._known:
       return "candidate already"
     return f"near a positive by {self.near[number]}" if number in self.near else ""
 
   def open(self) -> list[int]:
-    """Return the passages that may still be taken."""
     return [number for number in self.hits if not self._why_not(number)]
 
   def lines(self, dropped: collections.Counter) -> list[str]:
@@ -360,7 +341,7 @@ def _negatives(
   asked: Sequence[Question],
   answers: Mapping[str, Sequence[str]],
   pool: _Pool,
-  miners: Sequence[tuple[str, Mapping[str, Any], Finder]],
+  miners: Mapping[str, tuple[Mapping[str, Any], Finder]],
   judge: Ranker | None,
   settings: Settings,
 ) -> Iterator[_Negatives]:
@@ -368,7 +349,7 @@ def _negatives(
   for start in range(0, len(asked), QUESTIONS):
     part = asked[start : start + QUESTIONS]
     negatives = [_Negatives(q, answers[plain_form(q.text)], pool, settings) for q in part]
-    for name, _, find in miners:
+    for name, (_, find) in miners.items():
       for one, ranking in zip(negatives, find(part, settings.last), strict=True):
         one.take(name, ranking)
     if judge is not None:
@@ -377,7 +358,6 @@ def _negatives(
 
 
 def _drop_by_judge(negatives: Sequence[_Negatives], judge: Ranker) -> None:
-  """Drop what the judge holds for nearly as good an answer as the positives."""
   asked, passages = [], []
   for one in negatives:
     passages.append(one.open())
@@ -391,17 +371,13 @@ def _drop_by_judge(negatives: Sequence[_Negatives], judge: Ranker) -> None:
     if not judge.has_vectors:  # a share of log-odds, which may be negative, means nothing
       values = scipy.special.expit(values)
     count = len(one.question.positives)
-    one.compare("the judge", numbers, values[count:].tolist(), values[:count])
+    one.compare("the judge", zip(numbers, values[count:].tolist(), strict=True), values[:count])
 
 
 def to_score(data: str, folders: Sequence[str]) -> tuple[Question, ...]:
-  """Return training questions for a teacher: of a named data set, or of a file that may lack labels.
+  """Return training questions for a teacher: of a data set, or of a file that may lack labels.
 
   `folders`, of `as2jax lab mine`, bring further candidates.
-
-  Raises:
-    InputError: no such data set, file or folder.
-
   """
   if data in datasets.SPECS:
     questions, _ = training_questions(data, ())
@@ -419,9 +395,6 @@ def training_questions(
     data: the name of a data set, whose other splits are kept out, or a file of training questions. Of
       a retrieval data set the candidates are a question's paragraph and all of its right passages.
     exclude: further files of questions to keep out, or NAME:SPLIT.
-
-  Raises:
-    InputError: no such data set or file.
 
   """
   kept_out: list[Question] = []

@@ -54,13 +54,7 @@ class NearDuplicates(NamedTuple):
 def near_duplicates(
   test: Sequence[Question], train: Sequence[Question], embed: Embed, *, threshold: float = THRESHOLD
 ) -> NearDuplicates:
-  """Find the texts of `test` that have a near-duplicate in `train`.
-
-  Args:
-    embed: the vectors `[n, d]` of texts.
-    threshold: of the cosine.
-
-  """
+  """Find the texts of `test` that have a near-duplicate in `train`: a cosine of vectors above `threshold`."""
   near_question = _matches(_asked(test), _asked(train), embed, threshold)
   near_sentence = _matches(_sentences(test), _sentences(train), embed, threshold)
   answers = defaultdict(set)
@@ -72,7 +66,7 @@ def near_duplicates(
     "right sentences": [],
     "pairs": [],
   }
-  nearest["sentences"] = [_nearest(near) for near in near_sentence.values()]
+  nearest["sentences"] = list(map(_nearest, near_sentence.values()))
   asked_before, told_before, right = set(), set(), set()
   for question in test:
     near = near_question[question.text]
@@ -86,7 +80,7 @@ def near_duplicates(
         right.add(candidate.text)
         if told:
           told_before.add(question.id)
-  nearest["right sentences"] = [_nearest(near_sentence[text]) for text in right]
+  nearest["right sentences"] = list(map(_nearest, map(near_sentence.get, right)))
   counts: dict[str, dict[str, int]] = {}
   for row, its in nearest.items():
     counts[row] = {kind: sum(k <= n for k in its) for n, kind in enumerate(KINDS)}
@@ -135,14 +129,7 @@ def _nearest_pair(question: Near, sentence: Near, answers: Mapping[str, set[str]
 
 
 def embedder(source: str) -> Embed:
-  """Open a published sentence encoder, or a run, as `as2jax.load` does.
-
-  A run has text rules of its own, which its vectors follow.
-
-  Raises:
-    InputError: no such encoder, or a model that has no vectors.
-
-  """
+  """Open a published sentence encoder, or a run, whose text rules its vectors follow."""
   ranker = open_ranker(source)
   if not ranker.has_vectors:
     raise InputError(
@@ -154,16 +141,7 @@ def embedder(source: str) -> Embed:
 def report(
   folders: Sequence[str], *, split: str, encoder: str, threshold: float = THRESHOLD
 ) -> dict[str, Any]:
-  """Report the near-duplicates of a split of the runs' data set, and metrics without them.
-
-  Returns:
-    `data`, `split`, `train`, `encoder`, `threshold`; `texts` and `counts` of `NearDuplicates`; and
-    `metrics`, a row for each run, metric and part of the questions.
-
-  Raises:
-    InputError: runs that cannot be compared, no such split or encoder.
-
-  """
+  """Report the near-duplicates of a split of the runs' data set, and metrics without them."""
   runs = run_scores.load(folders, split=split)
   first = Run(folders[0])
   dataset = load_dataset(first.config.data)

@@ -62,16 +62,6 @@ class Corpus:
       yield from (words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST))
 
 
-class TextFile:
-  """The lines of a UTF-8 file that hold something."""
-
-  def __init__(self, path: epath.PathLike):
-    self.path = path
-
-  def __iter__(self) -> Iterator[str]:
-    return (line for _, line in Lines(self.path) if line.strip())
-
-
 def training_texts(questions: Iterable[Question]) -> list[str]:
   """Return the distinct texts of questions and candidates, in order of first appearance."""
   texts: dict[str, None] = {}
@@ -87,15 +77,8 @@ def train(
   """Train vectors and write them, whole or not at all, and then their description, which is returned.
 
   One thread, so that equal text and settings give equal vectors on one machine. Frequent words are
-  sampled down and the rate falls as gensim does by default (1e-3; 0.025 to 0.0001).
-
-  Args:
-    texts: iterated once for the vocabulary and once an epoch.
-    source: what the description says of the texts, such as dataset and fingerprint.
-
-  Raises:
-    InputError: no word is frequent enough, or `output` cannot be written.
-
+  sampled down and the rate falls as gensim does by default (1e-3; 0.025 to 0.0001). `source` is what the
+  description says of the texts; InputError where no word is frequent enough, or `output` cannot be written.
   """
   import gensim
   from gensim.models import Word2Vec
@@ -138,16 +121,12 @@ def train(
 
 
 def source(data: str, text: str) -> tuple[Iterable[str], dict[str, Any]]:
-  """Return the texts of a data set or of a text file, and what to say of them.
-
-  Raises:
-    InputError: none or both are named, there is no such one, or no training split.
-
-  """
+  """Return the texts of a data set's training split or of a text file, and what to say of them."""
   if bool(data) == bool(text):
     raise InputError("give one of --data and --text")
   if text:
-    return TextFile(text), {"text": pathlib.Path(text).name}
+    texts = [line for _, line in Lines(text) if line.strip()]
+    return texts, {"text": pathlib.Path(text).name}
   dataset = datasets.load(data)
   if "train" not in dataset.splits:
     raise InputError(f"the dataset {data!r} has no training split; name another, or give --text")

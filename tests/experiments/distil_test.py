@@ -3,12 +3,10 @@
 import json
 import pathlib
 import shutil
-import types
 
 import numpy as np
 import pytest
 import tiny
-import tiny_pool
 
 import as2jax
 from as2jax.commands import app
@@ -113,18 +111,6 @@ def test_ids_that_no_run_file_holds_are_refused_before_anything_is_scored(tmp_pa
       distil.distil([asked], tmp_path / "out", ["x.trec"], source="pairs.jsonl")
   with pytest.raises(InputError, match="folds = 1"):
     distil.distil(QUESTIONS, tmp_path / "out", ["x.trec"], cross_fit=distil.CrossFit("a", 1, {}))
-
-
-def test_what_a_run_over_a_pool_was_trained_on_is_told(tmp_path, monkeypatch):
-  tiny_pool.write(tmp_path)
-  config = tiny_pool.words(tmp_path)
-  asked = []
-  monkeypatch.setattr(
-    distil, "load_dataset", lambda section, task: asked.append(task) or loading.load(section, task)
-  )
-  run = types.SimpleNamespace(config=config, results={"seeds": [{"steps": 1}]}, folder=tmp_path)
-  known = distil._trained_on(run)
-  assert asked == ["retrieve"] and len(known) == 24 and all(text.endswith(" ?") for text in known)
 
 
 def test_nothing_to_do_is_said(tmp_path):

@@ -109,13 +109,6 @@ def test_bad_input(copied, capsys):
   assert "--threshold=2.0: give a number above 0" in capsys.readouterr().err
 
 
-def test_the_vectors_are_those_of_a_run_or_a_published_encoder(finished_run):
-  folder = str(finished_run("triplet"))
-  texts = ["who wrote it", "It rained.", "It snowed."]
-  expected = near_duplicates.open_ranker(folder).encode_document(texts)
-  np.testing.assert_allclose(near_duplicates.embedder(folder)(texts), expected, atol=1e-5)
-
-
 def test_the_vectors_follow_the_text_rules_of_the_run(finished_run, monkeypatch):
   """Of which two texts may become one."""
   folder = str(finished_run("triplet"))
