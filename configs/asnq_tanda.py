@@ -1,7 +1,7 @@
 """The first stage of TANDA (Garg et al. 2020; CASSIE, section 4.1): a cross-encoder on ASNQ.
 
-`context` reads the sentences before and after the candidate, as CASSIE does, which takes its encoder,
-roles and head by `warm_start.scope=matching`. Files in ASNQ's form: --config.data.name=asnq_files.
+`context` reads the sentences before and after the candidate, as CASSIE does, which begins with it by
+`warm_start.scope=matching`. Files in ASNQ's form: --config.data.name=asnq_files.
 """
 
 from as2jax.config import base, recipes, words

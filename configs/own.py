@@ -1,8 +1,4 @@
-"""One's own files with a recipe: own:triplet,minilm, own:crossencoder, own:bm25.
-
-`as2jax train --recipe=triplet:minilm --train=faq.csv --dev=dev.csv -o runs/faq` names it. The files stand
-in data.train, data.dev and data.test.
-"""
+"""One's own files (data.train, .dev, .test) with a recipe: own:triplet,minilm, own:crossencoder, own:bm25."""
 
 from as2jax.config import recipes
 

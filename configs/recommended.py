@@ -1,9 +1,8 @@
-"""The rankers that we recommend, for any data set and encoder (configs/papers/recipes.md has figures).
+"""The rankers that we recommend, on WikiQA unless --config.data.name says another (configs/papers/recipes.md).
 
 Words: `fast` (default), a bi-encoder trained with a softmax over a question's own candidates; `accurate`, a
-cross-encoder trained in the same way; `embedder` and `reranker`, the same for a published bi-encoder or
-cross-encoder, whose folder --config.encoder.pretrained names (with --config.epochs=0 it ranks as it is).
-The data set is WikiQA unless --config.data.name says another.
+cross-encoder trained in the same way; `embedder` and `reranker`, the same for a published one in
+--config.encoder.pretrained (with --config.epochs=0 it ranks as it is).
 """
 
 from as2jax.config import base, recipes, words

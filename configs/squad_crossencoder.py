@@ -1,7 +1,6 @@
-"""BERT_QA on SQuAD's pool (Cross-VAE, table 2): a cross-encoder re-ranks a retriever's best 100.
+"""BERT_QA on SQuAD's pool (Cross-VAE, table 2); also `squad_44`, `squad_parts`.
 
-The retriever is a finished run over the same pool: --config.data.ranking=runs/bm25. Also `squad_44` and
-`squad_parts`: other parts of SQuAD.
+A cross-encoder re-ranks the best 100 of a finished run over the same pool: --config.data.ranking=runs/bm25.
 """
 
 from as2jax.config import base, recipes, words

@@ -1,7 +1,4 @@
-"""A bi-encoder on SQuAD's pool: ASBERT's triplets, negatives from the right sentence's paragraph.
-
-Also `squad_44` and `squad_parts`: other parts of SQuAD.
-"""
+"""ASBERT's triplets on SQuAD's pool, negatives from the right sentence's paragraph; also `squad_44`, `squad_parts`."""
 
 from as2jax.config import base, recipes, words
 

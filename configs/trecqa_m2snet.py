@@ -1,7 +1,6 @@
-"""M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
+"""M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016): a row of table 3, `euc`, `cos`, `2` or `4` (default); `shallow`.
 
-Words: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one convolution. Word vectors
-where GloVe is not at hand: as2jax lab vectors, then --config.encoder.vectors=FILE.
+Word vectors where GloVe is not at hand: as2jax lab vectors, then --config.encoder.vectors=FILE.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,4 @@
-"""The second stage of TANDA (Garg et al. 2020; CASSIE, section 4.1): adapts a ranker to WikiQA.
-
-Name the finished first stage (configs/asnq_tanda.py): --config.warm_start.run=FOLDER.
-"""
+"""The second stage of TANDA (Garg et al. 2020; CASSIE, section 4.1), after that in --config.warm_start.run."""
 
 from as2jax.config import base, recipes, words
 
