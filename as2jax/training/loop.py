@@ -134,12 +134,8 @@ def seed_groups(config: Any) -> list[tuple[int, ...]]:
 class Trainer:
   """Trains groups of seeds, one after another, through the same compiled steps.
 
-  Attributes:
-    seeds, state, tracker: of the group under way.
-    epoch, begin, step: epochs done, steps done of the epoch under way, steps done in all.
-    unwritten: scalars of steps since the last row of the log, see `StepLog.unwritten`.
-    best: the step of the best checkpoint of each group, by the folder of its checkpoints.
-
+  `epoch`, `begin`, `step`: epochs done, steps done of the epoch under way, steps done in all; `unwritten`:
+  scalars of steps since the last row of the log; `best`: the best step of each group, by its folder.
   """
 
   def __init__(

@@ -177,14 +177,8 @@ def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
 class Tracker:
   """Holds the state of early stopping between evaluations; saved with every checkpoint.
 
-  Attributes:
-    patience: evaluations without an improvement after which a seed stops.
-    best: the best selection value of each seed, None before the first evaluation.
-    best_step, best_epoch: the step and the epoch of the best value.
-    waited: evaluations since the best one.
-    active: whether each seed still trains.
-    saved_step: the step of the last checkpoint of best parameters.
-
+  By seed: the best value with its step and epoch, evaluations waited since, and whether it still trains;
+  `patience`: evaluations without an improvement after which a seed stops; `saved_step`: of the last best.
   """
 
   patience: int

@@ -43,13 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Origin(NamedTuple):
-  """Names the checkpoint that one seed starts from: the best one of a seed of the first run.
-
-  Attributes:
-    folder, step: of the checkpoint in `best/`; index: of the seed in its arrays.
-    seed, value: of the first run, and its selection metric there.
-
-  """
+  """Names the best checkpoint of a seed of the first run: `index` is the seed's place in its arrays."""
 
   folder: epath.Path
   step: int
