@@ -10,6 +10,7 @@ import pytest
 import tiny
 from ml_collections import ConfigDict
 
+from as2jax.config import jobs
 from as2jax.config import words as config_words
 from as2jax.data import dataset as datasets
 from as2jax.data import load as datasets_load
@@ -417,3 +418,17 @@ def test_changed_results_are_refused(there):
   results_file.write_text(results_file.read_text().replace("0.", "0.9", 1))
   with pytest.raises(InputError, match="results.json is not what the run wrote: put it back"):
     Run(there / "x").ranker()
+
+
+def test_a_config_with_keys_that_are_gone_opens_and_goes_on(tmp_path):
+  now = tiny.config("triplet")
+  old = json.loads(now.to_json())
+  old["optimizer"]["average"], old["log"]["gradient_norms"] = 0.0, False
+  assert jobs.resolved(old, "config.json").to_json() == now.to_json()
+  (tmp_path / "config.json").write_text(json.dumps(old))
+  (tmp_path / "checkpoints" / "latest" / "0").mkdir(parents=True)
+  assert record.claim(tmp_path, now)
+  old["optimizer"]["average"] = 0.99
+  (tmp_path / "config.json").write_text(json.dumps(old))
+  with pytest.raises(InputError, match="optimizer.average: 0.99 there, 0.0 now"):
+    record.claim(tmp_path, now)
