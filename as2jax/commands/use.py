@@ -162,9 +162,9 @@ def explain(
   others the cosine of their vectors. The picture is a PNG, SVG or PDF, in which text is text.
   """
   process.quiet_libraries()
-  from as2jax.inference import heatmap
+  from as2jax.inference import explain as explaining
 
-  panels = heatmap.make(
+  panels = explaining.make(
     run,
     target,
     question=question,

@@ -15,7 +15,7 @@ import as2jax
 from as2jax.commands import app
 from as2jax.data import dataset, trec_files
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.inference import explain, heatmap, modes
+from as2jax.inference import explain, modes
 from as2jax.inference.explain import Similarity
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -100,7 +100,7 @@ def by_hand(params, joined):
 @pytest.mark.parametrize("model", ["triplet", "crossencoder"])
 def test_the_matrix_is_that_of_the_encoders_vectors(folder, model, tmp_path):
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
-  (actual,) = heatmap.make(folder / model, tmp_path / "x.png", seed=0, **texts)
+  (actual,) = explain.make(folder / model, tmp_path / "x.png", seed=0, **texts)
   params = traverse_util.unflatten_dict(Run(folder / model).parameters(0), sep="/")["encoder"]
   expected, (q, c) = by_hand(params, joined=model == "crossencoder")
   assert list(actual.question) == q == list(Q_WORDS) and list(actual.candidate) == c
@@ -120,8 +120,8 @@ def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
   config["data"]["prompts"] = ["the query : ", "a passage , "]
   path.write_text(json.dumps(config))
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
-  [plain] = heatmap.make(folder / "triplet", tmp_path / "x.png", **texts)
-  [actual] = heatmap.make(prompted, tmp_path / "x.png", **texts)
+  [plain] = explain.make(folder / "triplet", tmp_path / "x.png", **texts)
+  [actual] = explain.make(prompted, tmp_path / "x.png", **texts)
   assert (actual.question, actual.candidate) == (plain.question, plain.candidate)
   assert actual.values.shape == plain.values.shape
   assert np.abs(actual.values - plain.values).max() > 1e-3
@@ -141,7 +141,7 @@ def test_the_files(folder, tmp_path, capsys):
   files = {file.name for file in output.parent.iterdir()}
   assert files == {"x.png", "x.tsv"}
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
-  (actual,) = heatmap.make(folder / "triplet", output, **texts)
+  (actual,) = explain.make(folder / "triplet", output, **texts)
   head, *lines = (output.parent / "x.tsv").read_text().splitlines()
   assert tuple(head.split("\t")[1:]) == actual.candidate
   assert tuple(line.split("\t")[0] for line in lines) == actual.question
@@ -151,7 +151,7 @@ def test_the_files(folder, tmp_path, capsys):
 
 def test_a_question_of_the_data(folder, tmp_path):
   question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 1)
-  make = lambda **of: heatmap.make(folder / "triplet", tmp_path / "x.png", **of)[0]
+  make = lambda **of: explain.make(folder / "triplet", tmp_path / "x.png", **of)[0]
   right = question.candidates[question.positives[0]]
   actual = make(question_id=question.id)
   same = make(question=question.text, candidates=[right.text])
@@ -224,8 +224,8 @@ def test_pictures_are_drawn_as_shapes_and_text(tmp_path):
   one = Similarity(("who", "sat"), ("the", "$cat$", "sat"), values, 0.7, "cosine")
   other = Similarity(("who",), ("it",), values[:1, :1], 0.7, "cost")
   content = {}
-  for form in heatmap.FORMS:
-    heatmap.draw([one, other], tmp_path / f"x{form}", "x")
+  for form in explain.FORMS:
+    explain.draw([one, other], tmp_path / f"x{form}", "x")
     content[form] = (tmp_path / f"x{form}").read_bytes()
   assert content[".png"].startswith(b"\x89PNG")
   assert b"<image" not in content[".svg"] and b"$cat$</text>" in content[".svg"]
