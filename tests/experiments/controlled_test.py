@@ -59,19 +59,6 @@ def test_tasks_are_listed_and_another_name_is_refused(capsys):
   assert "name one of context" in capsys.readouterr().err
 
 
-def test_finished_runs_of_other_settings_are_refused(tmp_path, monkeypatch):
-  asked = []
-  monkeypatch.setattr(controlled.opening, "train", lambda *args, **of: asked.append(args[0].epochs))
-  monkeypatch.setattr(run_scores, "load", lambda *_, **__: asked.append("read") or 1 / 0)
-  for system in ("plain", "loct", "cassie", "bm25"):
-    place = tmp_path / "context" / system / "results.json"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text("{}")
-  with pytest.raises(ZeroDivisionError):
-    controlled.run("context", tmp_path, seeds=(0,), settings={"epochs": 99})
-  assert asked[-1] == "read" and asked.count(99) == len(controlled.TASKS["context"].systems)
-
-
 @pytest.fixture
 def optimised():
   """Programs as a user's are: these tests train for minutes, more than twice as long without."""
