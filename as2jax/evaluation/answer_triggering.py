@@ -39,12 +39,7 @@ class Triggering(NamedTuple):
 
 
 def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float]]) -> Best:
-  """Return the best candidate of each question by a run file's scores, compared as float32.
-
-  Raises:
-    InputError: the ranking lacks a question or a candidate.
-
-  """
+  """Return the best candidate of each question by a run file's scores, compared as float32."""
   rows = []
   for question in questions:
     if not question.candidates:
@@ -61,12 +56,7 @@ def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float
 
 
 def measure(dev: Best, test: Best) -> Triggering:
-  """Fit probabilities (Platt) and threshold on dev; measure both on test.
-
-  Raises:
-    InputError: a split without questions.
-
-  """
+  """Fit probabilities (Platt) and threshold on dev; measure both on test."""
   if not len(dev.score) or not len(test.score):
     raise InputError("there is no question to calibrate on, or none to measure")
   probability = platt(dev.score, dev.right)(test.score)

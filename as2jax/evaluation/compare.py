@@ -45,9 +45,6 @@ def run(
   Args:
     metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
 
-  Raises:
-    InputError: systems that cannot be compared (see `run_scores.load`), or lack a metric.
-
   """
   options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
   systems = run_scores.load(names, **options)

@@ -142,11 +142,7 @@ Outputs = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def cross_vae(gathered: Gathered) -> Diagnosis:
-  """Return scalars and generated texts of one seed of a Cross-VAE.
-
-  Of each question that has a right answer, with the first of them; z = μ, decoders read the true
-  words (teacher forcing) without word dropout.
-  """
+  """Return scalars and texts of one seed of a Cross-VAE: z = μ, decoders read the true words."""
   examples = []
   for number, place in enumerate(gathered.chosen if gathered.texts else ()):
     question = gathered.questions[place]

@@ -41,14 +41,10 @@ class SearchResult(NamedTuple):
 
 
 def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
-  """Return vectors `[n, d]` whose inner products rank as the similarity does, float32.
+  """Return vectors `[n, d]` of a `query` or `pool` whose inner products rank as the similarity does.
 
   `cosine`: of length 1 (a zero vector stays zero). `euclidean`: `[n, d + 1]`, 2q with 1 and p with
   −‖p‖²; the product is −‖q − p‖² + ‖q‖², of which `reported` makes −‖q − p‖.
-
-  Args:
-    side: `query` or `pool`.
-
   """
   if similarity not in SIMILARITIES:
     raise InputError(f"{similarity!r}: a pool can be searched by one of {', '.join(SIMILARITIES)}")
@@ -101,12 +97,8 @@ def reported(
 class Searcher:
   """Search any pool and queries with one compiled program a width d, k and r.
 
-  A device holds two blocks of the pool (`rows · d`), a block of queries with its scores
-  (`queries · rows`), and k + r numbers a query.
-
   Args:
-    mesh: over whose devices the rows of a block are spread.
-    k: how many entries are returned.
+    mesh: over whose devices the rows of a block are spread; k: how many entries are returned.
     rows: of the pool a device and block, at least k; queries: in a block.
 
   """

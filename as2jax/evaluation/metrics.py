@@ -60,13 +60,8 @@ def per_question(
   ties by descending id (strcmp of the UTF-8 bytes), `pessimistic` puts negatives first.
 
   Args:
-    scores: one array [candidates] a question, higher is better; infinite ones tie.
-    labels: one array [candidates] a question: 1 is positive, 0 and `UNKNOWN` are negative.
-    ids: one list of candidate ids a question; needed by `trec` alone.
-    ties: one of `TIES`; names: ids of the questions, for error messages.
-
-  Raises:
-    InputError: a NaN score, an unknown label or policy, lengths that differ, missing ids.
+    scores, labels: one array [candidates] a question; labels are 1, 0 and `UNKNOWN` (negative).
+    ids: of the candidates, needed by `trec` alone; names: of the questions, for error messages.
 
   """
   if ties not in TIES:
@@ -126,13 +121,8 @@ def summarize(
   """Return mean, 95 % half-width over questions and their number, under names with the filter.
 
   Args:
-    values: {metric: [questions]}, as from `per_question`; mask: as from `filter_mask`.
+    values: as from `per_question`; mask: as from `filter_mask`; ranges: as from `ranges_of`.
     where: data, question filter and split, `wikiqa-clean/test` of the name `map[wikiqa-clean/test]`.
-    ranges: as from `ranges_of` with the same mask.
-
-  Returns:
-    {name: {"value", "half_width", "questions", "worst", "best", "tied_questions"}}, the last three
-    where `ranges` has the metric; the half-width of one question is None.
 
   """
   count = int(np.count_nonzero(mask))
@@ -186,8 +176,7 @@ def average_recall(
   """Return AvgRec of the SemEval CQA tasks: mean recall at k = 1 … depth, over all questions.
 
   Recall at k is the number of positives among the first k candidates of every question, over the
-  number that a perfect ranking would have there (Nakov et al. 2016, section 4): a ratio of sums,
-  which no question has for itself. Ties are resolved by exact expectation.
+  number that a perfect ranking would have there (Nakov et al. 2016, section 4): a ratio of sums.
   """
   ranking = _rank(scores, labels, None, "expected", None)
   counted = np.asarray(mask, bool)

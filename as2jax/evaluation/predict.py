@@ -106,10 +106,6 @@ class Predictor:
   """Score questions with a run's system, for each seed of its variables (their leading axis).
 
   A second split, or a later epoch, compiles nothing. Threads may share a predictor.
-
-  Args:
-    components: of the run, as `as2jax.training.build` makes them.
-
   """
 
   def __init__(self, components: Any, mesh: Mesh, seeds: int):
@@ -136,11 +132,7 @@ class Predictor:
     """Score every candidate: one entry a seed; the first score name is the one that ranks.
 
     Args:
-      variables: the model's, `[seed, …]`.
       request: whether batches shrink to what they hold, to one of a few sizes, uncached on disk.
-
-    Raises:
-      InputError: a vector or a score is not finite.
 
     """
     score = self._by_vectors if self.model.encodes else self._by_examples
@@ -241,16 +233,12 @@ class Predictor:
 def above_the_rest(
   scores: np.ndarray, table: ExampleTable, orders: Sequence[np.ndarray]
 ) -> np.ndarray:
-  """Return scores of all candidates: those that a joint model scored, the rest below them.
+  """Return scores `[seed, all candidates]`: those of a joint model, the rest below them.
 
   The rest keeps the first ranker's order, a step of 1 below the lowest score and one another.
 
   Args:
-    scores: `[seed, e, K]` of the examples of `table` (the layout `joint`).
-    orders: positions of every question's candidates, best first.
-
-  Returns:
-    `[seed, candidates of all questions]`.
+    scores: `[seed, e, K]` of the examples of `table`; orders: positions of candidates, best first.
 
   """
   candidates = table.candidates

@@ -76,9 +76,8 @@ class Outcome:
 
   Attributes:
     best_step, best_epoch, best_value: of the selection metric; `steps` were taken in all.
-    metrics: as `Evaluation.metrics`, of the score that ranks; `other_scores` by score name.
-    values: as `Evaluation.values`; not written into `results.json`.
-    diagnostics: of the best checkpoint, on the split that selects; {} where a system has none.
+    metrics, values: as in `Evaluation`, of the score that ranks; `other_scores` by score name.
+    diagnostics: of the best checkpoint, on the split that selects.
 
   """
 
@@ -137,10 +136,6 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
 
   An evaluation of `dev+test` is one of `test`, too. What a training evaluates at its end counts once,
   as a run that goes on evaluates the same parameters again.
-
-  Raises:
-    InputError: a line of the ledger is no row of it.
-
   """
   path = epath.Path(workdir) / LEDGER
   if not path.exists():

@@ -82,17 +82,10 @@ def asked(pool: Pool) -> np.ndarray:
 def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, float]:
   """Measure how close the queries of one answer lie to one another (Cross-VAE's SSE, table 3).
 
-  Vectors are brought to length 1. `sse` is the mean of the squared distance over the pairs of
-  different queries with one gold passage, each passage weighing the same; `sse_random` that over
-  as many pairs drawn at random; `sse_relative` their quotient, which a model that maps everything
-  to one point does not lower.
-
-  Args:
-    vectors: `[queries, d]`.
-
-  Returns:
-    The three, and `sse_answers`, the number of passages with two or more queries; {} where none has.
-
+  Vectors `[queries, d]` are brought to length 1. `sse` is the mean of the squared distance over the
+  pairs of different queries with one gold passage, each passage weighing the same; `sse_random` that
+  over as many pairs drawn at random; `sse_relative` their quotient, which a model that maps everything
+  to one point does not lower; `sse_answers` the passages with two or more queries. {} where none has.
   """
   squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
   unit = vectors / np.sqrt(np.where(squared > 0, squared, 1.0))

@@ -36,8 +36,6 @@ class Ranked:
     values: {question_filter: {metric: [queries]}} for `QUESTION_FILTERS`.
     extremes: likewise (worst, best), by the order of tied passages.
     entries, scores: positions in the pool of each query's best passages, best first; float32.
-    notes: what a reader must know.
-    spread: of `retrieval_metrics.spread`, {} where there are no vectors.
 
   """
 
@@ -146,12 +144,7 @@ def _measured(
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
-  """Return the positions of the k greatest scores, best first, equal ones in ascending order.
-
-  Raises:
-    InputError: a score is not finite.
-
-  """
+  """Return the positions of the k greatest scores, best first, equal ones in ascending order."""
   for at in np.flatnonzero(~np.isfinite(scores))[:1]:
     raise InputError(
       f"the score of passage {at + 1} of the pool is {scores[at]}: correct the ranker"
@@ -220,12 +213,7 @@ class Retrieved(NamedTuple):
 
 
 class PoolRanker:
-  """Rank pools in the way that a system can: by vectors, by scores, or what another run retrieved.
-
-  Args:
-    predictor: of the system; splits: whose first stage (`data.ranking`) is read at once.
-
-  """
+  """Rank pools in the way that a system can: by vectors, by scores, or what another run retrieved."""
 
   def __init__(self, config: Any, data: Retrieval, predictor: Any, splits: Sequence[str]):
     self.config, self.data, self.predictor = config, data, predictor
@@ -287,11 +275,7 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, depth: int | None = N
   """Read `eval/<split>/run.trec` and `per_question.tsv` of a run over the same pool.
 
   Args:
-    depth: how many of the best are taken, None for all; score descending, then id descending, as
-      trec_eval does.
-
-  Raises:
-    InputError: no such files, another pool's ids, queries that are missing.
+    depth: how many of the best are taken, None for all; ties by id descending, as trec_eval does.
 
   """
   if not run:

@@ -95,10 +95,6 @@ def load(
     question_filter: one of `QUESTION_FILTERS`; None is `clean`, of files alone `answerable`.
     deterministic: those of the names that stand for systems without randomness.
 
-  Raises:
-    InputError: no such run, split or table; other data, other questions or another policy for ties
-      than the first system's; a question filter that leaves no question.
-
   """
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"--deterministic={name}: it is none of the systems that are compared")

@@ -179,10 +179,6 @@ def macro_test(
   The difference is Σ_k mean_k(a - b) / K. Its error is that of questions drawn anew from the same
   K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom. The second
   p is that of the randomization test, in which each question's weighted difference has either sign.
-
-  Args:
-    a, b: one array a dataset, [questions] or [seeds, questions].
-
   """
   parts = list(map(_differences, a, b))
   every, sizes = np.concatenate(parts), np.array(list(map(len, parts)))

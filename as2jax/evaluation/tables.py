@@ -41,10 +41,8 @@ def render(
 
   Args:
     rows: mappings from a column's name to its value, or lists of cells, the first of them the head.
-      None is an empty cell.
-    form: one of `FORMATS`.
+    form: one of `FORMATS`; caption: of LaTeX and HTML.
     left: the number of columns, from the first, that are texts and set to the left.
-    caption: of LaTeX and HTML.
     bold: (row, column) of cells in bold type, both from 0, the head not counted; not of text and CSV.
 
   """

@@ -45,12 +45,7 @@ class Explained(NamedTuple):
 
 
 def chosen(rows: Sequence[Row], count: int, ids: Sequence[str]) -> list[tuple[int, Row]]:
-  """Return the rows to explain with their places: those that differ most, then those asked for.
-
-  Raises:
-    InputError: no such question.
-
-  """
+  """Return the rows to explain with their places: those that differ most, then those asked for."""
   known = {row.id: number for number, row in enumerate(rows)}
   places = [number for number, row in enumerate(rows) if row.values][:count]
   for id in ids:

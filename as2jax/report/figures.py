@@ -47,12 +47,7 @@ def colour_rules() -> str:
 
 
 class Drawing:
-  """Hold a figure of a fixed size.
-
-  Args:
-    title, description: what a screen reader says in place of the picture.
-
-  """
+  """Hold a figure of a fixed size; a screen reader says its title and description."""
 
   def __init__(self, width: float, height: float, title: str, description: str = ""):
     self.width, self.height = width, height
@@ -169,12 +164,7 @@ def spread(values: Sequence[float], margin: float = 0.06) -> tuple[float, float]
 
 
 class Frame:
-  """Map values to pixels within a box (left, top, right, bottom) of a figure, and draw its axes.
-
-  Args:
-    x, y: the values at its edges, (low, high).
-
-  """
+  """Map values to pixels within a box (left, top, right, bottom) of a figure, and draw its axes."""
 
   def __init__(
     self, box: tuple[float, float, float, float], x: tuple[float, float], y: tuple[float, float]

@@ -48,11 +48,7 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
 
   Args:
     names: folders of finished runs, tables, or TREC run files; others are compared with the first.
-    output: the page.
     options: the fields of `Options`.
-
-  Raises:
-    InputError: systems that cannot be compared, no such metric, or an output that cannot be written.
 
   """
   asked, output = Options(**options), epath.Path(output)
@@ -225,10 +221,9 @@ def page(template: str, **context: Any) -> str:
 
 
 def automatic(folder: epath.PathLike) -> None:
-  """Write the page of a run that has just ended; say in the log where it cannot.
+  """Write the page of a run that has just ended; where it cannot, say so in the log, no more.
 
-  A page that cannot be made does not undo the run. It shows test where that was reported, else the
-  split that was reported last.
+  It shows test where that was reported, else the split that was reported last.
   """
   folder = epath.Path(folder)
   if not processes.first() or (folder / NAME).exists():

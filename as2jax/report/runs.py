@@ -99,12 +99,7 @@ def read(
   question_filter: str | None = None,
   deterministic: Sequence[str] = (),
 ) -> Runs:
-  """Read systems as `as2jax compare` does, and the texts of their questions.
-
-  Raises:
-    InputError: see `run_scores.load`.
-
-  """
+  """Read systems as `as2jax compare` does, and the texts of their questions."""
   options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
   scores = run_scores.load(names, **options)
   systems = tuple(map(_system, names, _labels(names), scores))

@@ -16,12 +16,7 @@ Row = dict[str, Any]
 
 
 def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
-  """Return the verdict: a sentence a later system, or one on the system alone.
-
-  Args:
-    rows: of `compare.compare`, of the metric that leads the page.
-
-  """
+  """Return the verdict: a sentence a later system, or one on the system alone."""
   if len(rows) > 1:
     return [sentence(runs, row, rows[0]) for row in rows[1:]]
   (row,) = rows

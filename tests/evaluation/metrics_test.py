@@ -109,17 +109,6 @@ def test_expected_depends_on_neither_order_nor_ids():
     np.testing.assert_array_equal(value, shuffled[metric])  # to the bit
 
 
-def test_pessimistic_is_the_worst_order():
-  scores, labels, ids = random_questions(500, levels=3, seed=3)
-  worst = metrics.per_question(scores, labels, ties="pessimistic")
-  # The worst order is one that trec_eval reaches once the positives have the lowest ids.
-  low = [[f"{'a' if y == 1 else 'b'}{i}" for i, y in enumerate(label)] for label in labels]
-  assert_same(worst, trec_eval(scores, labels, low))
-  for ties in ("expected", "trec"):
-    for metric, value in metrics.per_question(scores, labels, ids, ties=ties).items():
-      assert (worst[metric] <= value + 1e-12).all()
-
-
 def test_questions_without_positives_or_candidates_score_zero():
   scores = [np.zeros(2), np.zeros(0), np.array([1.0, 0.0]), np.zeros(0)]
   labels = [np.array([0, -1]), np.zeros(0, int), np.array([1, 0]), np.zeros(0, int)]

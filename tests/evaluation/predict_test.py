@@ -7,9 +7,8 @@ import pytest
 import tiny
 from flax import traverse_util
 
-from as2jax.data.dataset import Dataset
-from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.evaluation import predict, tasks
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import predict
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
@@ -116,21 +115,6 @@ def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
   assert actual.batcher(questions()[1:2], actual.layout) is second
   relabelled = Question("Q1", questions()[1].text, questions()[1].candidates[::-1])
   assert actual.batcher((relabelled,), actual.layout) is not second
-
-
-def data(asked):
-  return Dataset("demo", {"test": asked}, "answerable", "memory", {"test": fingerprint(asked)})
-
-
-def test_protocols_and_ties():
-  asked = questions()
-  scores = [np.asarray([0.5, 0.5, 0.1], np.float32)] * 11 + [np.zeros(0, np.float32)]
-  actual = tasks.evaluate(scores, data(asked), "test", ties="expected")
-  assert actual.metrics["map[demo-clean/test]"]["value"] == pytest.approx(0.75)
-  assert actual.metrics["map[demo-all/test]"]["questions"] == 11  # one has no candidates
-  assert "map from 0.5000 to 1.0000" in actual.notes[0]
-  untied = [s + np.float32([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
-  assert tasks.evaluate(untied, data(asked), "test", ties="expected").notes == []
 
 
 LONG = Candidate("long", " ".join(["the dog sat on the mat"] * 7), 0)  # more than 32 tokens
