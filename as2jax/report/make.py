@@ -2,7 +2,6 @@
 
 import base64
 import dataclasses
-import functools
 import hashlib
 import importlib.resources
 import logging
@@ -61,7 +60,7 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
     deterministic=asked.deterministic,
   )
   try:
-    write_whole(output, page("runs.html.j2", **content(runs, asked, str(output))))
+    write_whole(output, page(**content(runs, asked, str(output))))
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return output
@@ -183,26 +182,12 @@ def _explained(runs: Runs, listed: Sequence[questions.Row], asked: Options) -> l
   return explanations.explain(runs, rows)
 
 
-@functools.cache
-def _environment() -> jinja2.Environment:
-  environment = jinja2.Environment(
-    loader=jinja2.PackageLoader(__package__),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-  )
-  environment.filters["table"] = lambda cells, left: Markup(tables.render(cells, "html", left=left))
-  environment.filters["series"] = figures.series
-  return environment
-
-
 def resource(name: str) -> str:
   """Return a file of the templates' folder."""
   return importlib.resources.files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
-def page(template: str, **context: Any) -> str:
+def page(**context: Any) -> str:
   """Return a whole page: one file, which loads nothing.
 
   Its Content-Security-Policy allows its own style and program, by their digests, and nothing else.
@@ -216,7 +201,11 @@ def page(template: str, **context: Any) -> str:
     "base-uri 'none'; form-action 'none'"
   )
   own = {"style": Markup(style), "program": Markup(program), "policy": policy}
-  template = _environment().get_template(template)
+  options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True}
+  environment = jinja2.Environment(**options, lstrip_blocks=True)
+  environment.filters["table"] = lambda cells, left: Markup(tables.render(cells, "html", left=left))
+  environment.filters["series"] = figures.series
+  template = environment.from_string(resource("runs.html.j2"))
   return template.render(**context, **own, version=__version__)
 
 
