@@ -9,7 +9,8 @@ import numpy as np
 from as2jax.report.figures import Drawing, Frame, series, spread
 from as2jax.report.runs import Runs, System
 
-ROW, WIDE, RIGHT = 22, 860, 190
+ROW, WIDE, LEFT, RIGHT = 22, 860, 250, 190
+LETTERS = 31  # of a label
 WIDTH, HEIGHT = 410, 230  # of a curve
 MOST = 400  # points of a curve; of more, means of neighbours are drawn
 FIRST = ("loss", "learning_rate", "gradient_norm")
@@ -17,31 +18,27 @@ HIDDEN = {"seed", "step", "epoch", "seconds_per_step"}
 
 
 class Mark(NamedTuple):
-  """Hold a line of `intervals`, None for what there is not."""
+  """Hold a line of `intervals`."""
 
   label: str  # of the system
-  mean: float | None
+  mean: float
   half_width: float | None = None
   number: int = 0  # of the system, for its colour
   seeds: Sequence[float] = ()  # their means, drawn as small rings
 
 
-def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) -> Drawing:
-  """Draw a line a mark, below headings: the mean with its half-width; `left` pixels of labels."""
+def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str) -> Drawing:
+  """Draw a line a mark, below headings: the mean with its half-width, and those of seeds."""
   ends, said, rows = [], [], 0.0
   for heading, marks in blocks.items():
     rows += len(marks) + 0.75
     for mark in marks:
-      ends += mark.seeds
-      if mark.mean is not None:
-        width = mark.half_width or 0.0
-        ends += [mark.mean - width, mark.mean + width]
-        said.append(" ".join(filter(None, (mark.label, heading, f"{mark.mean:.3f}"))))
+      width = mark.half_width or 0.0
+      ends += [*mark.seeds, mark.mean - width, mark.mean + width]
+      said.append(f"{mark.label} {heading} {mark.mean:.3f}")
   height = 12 + rows * ROW + 36
   figure = Drawing(WIDE, height, axis, "; ".join(said))
-  if not ends:
-    return figure
-  frame = Frame((left, 12, WIDE - RIGHT, height - 36), spread(ends), (0, 1))
+  frame = Frame((LEFT, 12, WIDE - RIGHT, height - 36), spread(ends), (0, 1))
   frame.draw_x(figure, axis, grid=True)
   y = 24.0
   for heading, marks in blocks.items():
@@ -54,25 +51,18 @@ def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) 
 
 
 def _interval(figure: Drawing, frame: Frame, mark: Mark, y: float) -> None:
-  colour, text = series(mark.number), []
-  cut = (frame.left - 60) // 6  # letters
-  label = mark.label if len(mark.label) <= cut else "…" + mark.label[1 - int(cut) :]
+  colour, text, label = series(mark.number), f"{mark.mean:.3f}", mark.label
+  if len(label) > LETTERS:
+    label = "…" + label[1 - LETTERS :]
   figure.text(frame.left - 12, y + 4, label, anchor="end", size=11)
-  if mark.mean is not None:
-    text.append(_figure(mark.mean, mark.mean))
-    if mark.half_width is not None:
-      low, high = mark.mean - mark.half_width, mark.mean + mark.half_width
-      figure.line([(frame.across(low), y), (frame.across(high), y)], colour, stroke=2)
-      text[0] += f" ± {_figure(mark.half_width, mark.mean)}"
-    for seed in mark.seeds if len(mark.seeds) > 1 else ():
-      figure.circle(frame.across(seed), y, 2.2, colour, hollow=True, stroke=1)
-    figure.circle(frame.across(mark.mean), y, 4.2, colour, tip=f"{mark.label}: {mark.mean:.4f}")
-  figure.text(frame.right + 12, y + 4, "; ".join(text) or "–", size=11)
-
-
-def _figure(value: float, beside: float) -> str:
-  """Return three decimals, one where the figure `beside` is in per cent."""
-  return f"{value:.{3 if abs(beside) <= 1.5 else 1}f}".replace("-", "−")
+  if mark.half_width is not None:
+    low, high = mark.mean - mark.half_width, mark.mean + mark.half_width
+    figure.line([(frame.across(low), y), (frame.across(high), y)], colour, stroke=2)
+    text += f" ± {mark.half_width:.3f}"
+  for seed in mark.seeds if len(mark.seeds) > 1 else ():
+    figure.circle(frame.across(seed), y, 2.2, colour, hollow=True, stroke=1)
+  figure.circle(frame.across(mark.mean), y, 4.2, colour, tip=f"{mark.label}: {mark.mean:.4f}")
+  figure.text(frame.right + 12, y + 4, text, size=11)
 
 
 def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
@@ -85,7 +75,7 @@ def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
     seeds = system.scores.metric(metric).mean(1).tolist()
     mark = Mark(system.label, row["mean"], row["half_width"], number, seeds)
     blocks.setdefault(metric.upper(), []).append(mark)
-  return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds", 250)
+  return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds")
 
 
 class Curve(NamedTuple):
