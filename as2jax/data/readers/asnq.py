@@ -113,22 +113,16 @@ def read_asnq(path: epath.PathLike) -> tuple[Question, ...]:
   return tuple(iterate_asnq(path))
 
 
-def iterate_asnq(path: epath.PathLike) -> Iterator[Question]:
-  """Yield the questions of an ASNQ file, of which memory holds one at a time (see `grouped`).
+def iterate_asnq(path: epath.PathLike, *, judged: bool = False) -> Iterator[Question]:
+  """Yield the questions of a file of ASNQ, or (`judged`) of labelled sentences, one held at a time.
 
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
   candidates `q1-0`, `q1-1` … in the order of the file. Raises InputError for anything but such a file.
   """
-  rows = functools.partial(iterate_rows, path)
+  rows = functools.partial(iterate_rows, path, judged=judged)
+  positive = 1 if judged else POSITIVE
   for number, group in enumerate(grouped(rows, str(path)), 1):
-    yield make_question(f"q{number}", group, positive=POSITIVE)
-
-
-def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
-  """Yield the questions of a file of labelled sentences, as `iterate_asnq` does."""
-  rows = functools.partial(iterate_rows, path, judged=True)
-  for number, group in enumerate(grouped(rows, str(path)), 1):
-    yield make_question(f"q{number}", group, positive=1)
+    yield make_question(f"q{number}", group, positive=positive)
 
 
 def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]:
@@ -233,7 +227,7 @@ ASNQ = Spec(
 ASNQ_CONTEXT = dataclasses.replace(
   ASNQ,
   name="asnq_context",
-  reader=iterate_judged,
+  reader=functools.partial(iterate_asnq, judged=True),
   files={split: (f"asnq-{split}.csv",) for split in ("train", "dev")},
   published={},
   url="",
@@ -244,7 +238,7 @@ ASNQ_CONTEXT = dataclasses.replace(
 
 WDRASS = Spec(
   name="wdrass",
-  reader=iterate_judged,
+  reader=functools.partial(iterate_asnq, judged=True),
   version="1.0.0",
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("wdrass", "WDRASS"),

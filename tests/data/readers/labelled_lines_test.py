@@ -6,12 +6,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.readers.asnq import iterate_judged
+from as2jax.data.readers.asnq import iterate_asnq
 from tests.file_damage import check_refusals, damaged, read_or_refused
 
 
 def read_judged(path):
-  return tuple(iterate_judged(path))
+  return tuple(iterate_asnq(path, judged=True))
 
 
 RECORDS = (
