@@ -70,23 +70,6 @@ def test_downloads_once(tmp_path, serve, archive):
   assert files_of(tmp_path, url=serve(archive)) == here
 
 
-@pytest.mark.parametrize(
-  "archive, words",
-  [
-    (b"<html>moved</html>", "the download failed"),
-    (zipped(("c.tsv",)), "the archive holds no a.tsv"),
-    (zipped()[:200], "the download failed"),
-    (tarred()[:100], "the download failed"),
-    (b"", "the download failed"),
-  ],
-  ids=["a page", "another archive", "zip cut off", "tar cut off", "empty"],
-)
-def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
-  with pytest.raises(InputError, match=words):
-    files_of(tmp_path, url=serve(archive))
-  assert not list((tmp_path / "downloads").iterdir())
-
-
 def test_files_that_are_published_one_by_one(tmp_path, serve):
   addresses = dict.fromkeys(SPEC.names, serve(b"content"))
   with pytest.raises(InputError, match="404"):
@@ -112,19 +95,20 @@ def bomb(*, kind: str) -> bytes:
   return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
-  "archive, words",
-  [
+def test_a_wrong_or_too_large_archive_leaves_nothing(tmp_path, serve):
+  for archive, words in (
+    (b"<html>moved</html>", "the download failed"),
+    (zipped(("c.tsv",)), "the archive holds no a.tsv"),
+    (zipped()[:200], "the download failed"),
+    (tarred()[:100], "the download failed"),
+    (b"", "the download failed"),
     (bytes(2 << 20), "more than the 1048576 bytes"),
     (bomb(kind="zip"), "the archive's a.tsv: more than the 1048576 bytes"),
     (bomb(kind="tar"), "the archive's a.tsv: more than the 1048576 bytes"),
-  ],
-  ids=["large", "zip bomb", "tar bomb"],
-)
-def test_sizes_are_limited_packed_and_unpacked(tmp_path, serve, archive, words):
-  with pytest.raises(InputError, match=words):
-    files_of(tmp_path, url=serve(archive), max_bytes=1 << 20)
-  assert not list((tmp_path / "downloads").iterdir())
+  ):
+    with pytest.raises(InputError, match=words):
+      files_of(tmp_path, url=serve(archive), max_bytes=1 << 20)
+    assert not list((tmp_path / "downloads").iterdir())
 
 
 def test_only_official_content_is_kept(tmp_path, serve):

@@ -176,15 +176,15 @@ def test_columns_by_mapping_and_the_others(tmp_path):
   assert (row["input_rank"], row["input_score"], row["good"]) == ("3", ".5", "yes")
 
 
-@pytest.mark.parametrize(
-  "words, label",
-  [((1, "1", 1.0, "1.0", True, "yes", "Yes", "TRUE", "true "), 1),
-   ((0, "0", 0.0, "0.0", False, "no", "No", "FALSE", "false"), 0)],
-)  # fmt: skip
-def test_words_for_labels(tmp_path, words, label):
-  lines = [{"question": "q", "candidate": str(i), "label": word} for i, word in enumerate(words)]
-  (question,) = read_labelled(written(tmp_path, "faq.jsonl", json_lines(*lines)))
-  assert {c.label for c in question.candidates} == {label}
+def test_words_for_labels(tmp_path):
+  words = {
+    1: (1, "1", 1.0, "1.0", True, "yes", "Yes", "TRUE", "true "),
+    0: (0, "0", 0.0, False, "no", "FALSE"),
+  }
+  for label, spelt in words.items():
+    lines = [{"question": "q", "candidate": str(i), "label": word} for i, word in enumerate(spelt)]
+    (question,) = read_labelled(written(tmp_path, "faq.jsonl", json_lines(*lines)))
+    assert {c.label for c in question.candidates} == {label}
 
 
 def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
