@@ -100,12 +100,7 @@ def load(job: str) -> ConfigDict:
 
 
 def of_run(file: str | None) -> ConfigDict:
-  """Read the config of a run from the path of its `config.json`.
-
-  Raises:
-    InputError: no such file, or it is not the config of a run.
-
-  """
+  """Read the config of a run from its `config.json`; InputError where the file holds none."""
   if not file:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   if not epath.Path(file).is_file():

@@ -53,14 +53,10 @@ def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[s
 
 
 def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") -> ConfigDict:
-  """Return a locked copy of a config with other values; references between keys stay.
-
-  Args:
-    values: by dotted key.
-    option: what the user wrote before the key, for messages.
+  """Return a locked copy of a config with other values by dotted key; references between keys stay.
 
   Raises:
-    InputError: an unknown key (names the nearest), a section, a value of another type.
+    InputError: an unknown key, a section, a value of another type; `option` is named before the key.
 
   """
   config = copy.deepcopy(config).lock()
@@ -118,12 +114,7 @@ def check_key(config: ConfigDict, path: str, option: str = "--config.") -> None:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-  """Return the seeds that --seeds names: `3` is 0, 1, 2; `0,4` and `4,` are themselves.
-
-  Raises:
-    InputError: anything else.
-
-  """
+  """Return the seeds that --seeds names: `3` is 0, 1, 2; `0,4` and `4,` are themselves."""
   try:
     numbers = [int(number) for number in text.split(",") if number.strip()]
   except ValueError:

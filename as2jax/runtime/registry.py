@@ -97,7 +97,20 @@ def find(table: Table, name: str, key: str) -> type:
       f"{key} = {name!r} is not known; use one of {', '.join(sorted(table))}, or name a class of "
       "your own as module:Class"
     )
-  cls, base = _own(name, key), resolve(table.base)
+  module, _, attribute = name.partition(":")
+  if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+    raise InputError(f"{key} = {name!r}: write it as module:Class, such as my_systems.bag:Bag")
+  if "" not in sys.path and os.getcwd() not in sys.path:  # as for an installed command
+    sys.path.append(os.getcwd())
+  try:
+    cls, base = getattr(importlib.import_module(module), attribute, None), resolve(table.base)
+  except ModuleNotFoundError as error:
+    if not f"{module}.".startswith(f"{error.name}."):
+      raise  # the module is there, and imports one that is not
+    raise InputError(
+      f"{key} = {name!r}: there is no module {error.name!r}; start the command in the folder that "
+      "holds it, or put that folder on $PYTHONPATH"
+    ) from None
   if not (isinstance(cls, type) and issubclass(cls, base)):
     raise InputError(
       f"{key} = {name!r} is no {base.__name__}: derive the class from {table.base.replace(':', '.')}"
@@ -114,27 +127,6 @@ def resolve(reference: str) -> Any:
   """Imports the module of `module:attribute` and returns the attribute."""
   module, _, attribute = reference.partition(":")
   return getattr(importlib.import_module(module), attribute)
-
-
-def _own(name: str, key: str) -> Any:
-  """Imports a user's `module:Class`; an error inside of the module is raised as it is."""
-  module, _, attribute = name.partition(":")
-  if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-    raise InputError(f"{key} = {name!r}: write it as module:Class, such as my_systems.bag:Bag")
-  if "" not in sys.path and os.getcwd() not in sys.path:  # as for an installed command
-    sys.path.append(os.getcwd())
-  try:
-    imported = importlib.import_module(module)
-  except ModuleNotFoundError as error:
-    if not f"{module}.".startswith(f"{error.name}."):
-      raise  # the module is there, and imports one that is not
-    raise InputError(
-      f"{key} = {name!r}: there is no module {error.name!r}; start the command in the folder that "
-      "holds it, or put that folder on $PYTHONPATH"
-    ) from None
-  if not hasattr(imported, attribute):
-    raise InputError(f"{key} = {name!r}: {imported.__file__} has no {attribute!r}")
-  return getattr(imported, attribute)
 
 
 def build(table: Table, section: Any, key: str, **extra) -> Any:
