@@ -1,6 +1,5 @@
 """The train step, proved on a model with batch norm, two loss terms, a penalty and a frozen part."""
 
-import functools
 import re
 
 import jax
@@ -15,7 +14,7 @@ from step_batches import batch, batcher, make, run
 
 from as2jax.data.batches.batcher import stack
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.models.losses import Loss, SoftmaxCrossEntropy, Term
+from as2jax.models.losses import SoftmaxCrossEntropy
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
@@ -34,28 +33,12 @@ def host(tree):
   return jax.tree.map(np.asarray, tree)
 
 
-class Rate(Loss):
-  """One term whose values and weights the test sets through labels and masks."""
-
-  def __call__(self, output, batch, progress):
-    del progress
-    labels = batch.examples.labels[..., 0].astype(jnp.float32)
-    return {
-      "mean": Term(output.scores * labels, batch.examples.mask * (1 + labels)),
-      "sum": Term(output.scores, batch.examples.mask, "sum", 0.5),
-    }
-
-
-@pytest.mark.parametrize(
-  "loss",
-  [pytest.param(Rate(), marks=pytest.mark.slow), ProbeLoss(gamma=0.3, weight=0.0)],
-  ids=["rate", "probe"],
-)
-def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
+def test_accumulation_and_shards_give_the_gradient_of_one_batch():
   """The same 16 examples as one batch, as 4 shards, as 4 micro-batches."""
+  loss = ProbeLoss(gamma=0.3, weight=0.0)
   gradients = []
   plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
-  solo = jax.tree.map(lambda x: x[0], _plain_state())
+  solo = jax.tree.map(lambda x: x[0], make(plain, LOSS, batch())[1])
   sums = jax.jit(lambda s, b: gradient_sums(plain, loss, s, b, jax.random.key(0), jnp.float32(0.5)))
   for shards, accumulate, examples in ((1, 1, 16), (4, 1, 16), (1, 4, 4), (2, 2, 8)):
     example_batch = batch(shards=shards, accumulate=accumulate, examples=examples)
@@ -76,13 +59,6 @@ def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
       np.testing.assert_allclose(
         g, gradients[0][2][path], rtol=1e-4, atol=1e-6 * largest, err_msg=path
       )
-
-
-@functools.cache
-def _plain_state():
-  """Of `NoNorm`: it does not depend on how examples are batched."""
-  plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
-  return make(plain, LOSS, batch())[1]
 
 
 class NoNorm(Probe):
@@ -145,15 +121,6 @@ def test_a_stopped_seed_keeps_its_state():
   for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(host(state))):
     np.testing.assert_array_equal(old[1], new[1])
   assert state.step.tolist() == [1, 0]
-
-
-def test_steps_of_one_shape_compile_once():
-  b = batcher("pairs")
-  plan = b.plan(b.sampler.blocks(), 0, 0)
-  mesh, state, step = make(probe(), LOSS, stack([b.batch(plan, 0)]))
-  for i in range(len(plan)):
-    state, _ = run(step, mesh, state, stack([b.batch(plan, i)]))
-  assert len(plan) == 3 and step._cache_size() == 1
 
 
 @pytest.mark.slow
