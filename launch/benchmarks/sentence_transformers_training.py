@@ -3,7 +3,7 @@
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a cross-encoder
 (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from one published encoder, for as many epochs as
 `recommended:fast`, and keeps the epoch with the best MAP on dev. Into its folder go, a seed, TREC run files for `as2jax
-compare` and `as2jax lab paper rerankers --fill`, scores of questions, and a line in `seeds.jsonl`. Besides
+compare`, scores of questions, and a line in `seeds.jsonl`. Besides
 sentence-transformers and torch it needs `datasets` and `accelerate`.
 
   python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
