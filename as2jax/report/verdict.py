@@ -110,7 +110,7 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
     if entry["best"] - entry["worst"] > metrics.TIE_TOLERANCE:
       found.append(
         f"ties touch {entry['tied_questions']} questions of seed {outcome['seed']}: by their order the "
-        f"mean lies between {entry['worst']:.3f} and {entry['best']:.3f}"
+        f"mean lies between {entry['worst']:.4f} and {entry['best']:.4f}"
       )
   for line in content.get("identity", {}).get("changed", ()):
     found.append(f"changed while it ran: {line}")
