@@ -25,6 +25,8 @@ class PackedEncoder(nn.Module):
   runs: `dtype`, `precision`, `attention`, `unroll`, `remat`.
   """
 
+  max_length = None  # the longest unit in tokens; relative positions have no end
+
   @nn.compact
   def __call__(
     self,
@@ -82,8 +84,8 @@ class WordEmbeddings(nn.Module):
 
   @nn.compact
   def __call__(
-    self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None, *, train: bool
-  ) -> Float[Array, "b l d"]:
+    self, ids: Int[Array, "... l"], offset: Float[Array, "... l d"] | None, *, train: bool
+  ) -> Float[Array, "... l d"]:
     """Looks up each id, adds `offset`, and applies a norm without bias, and dropout with `train`."""
     shape = (self.vocab_size, self.hidden_size)
     x = jnp.take(self.param("word", transformer.INITIALIZER, shape, jnp.float32), ids, axis=0)
@@ -170,7 +172,6 @@ class BertEncoder(PackedEncoder):
 
   def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"] | None:
     """Returns what is added to the attention's scores in every layer: nothing, but in subclasses."""
-    del position
     return None
 
   @property
@@ -233,7 +234,6 @@ NAMES = {
     }
   ),
 }
-# Buffers, the pooler and heads of other tasks.
 IGNORED = re.compile(
   r"embeddings\.(position_ids|token_type_ids)|pooler\.dense\.(weight|bias)"
   r"|(cls|classifier|qa_outputs|lm_head)\..+"

@@ -163,7 +163,6 @@ class Key:
 
 def transposed(path: str, value: np.ndarray, heads: int = 1) -> np.ndarray:
   """Turns a tensor into the parameter at `path`, or back: a kernel is a transpose."""
-  del heads
   return value.T if path.endswith("/kernel") else value
 
 

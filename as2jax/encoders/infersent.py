@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders import weights
+from as2jax.encoders.bert import WordEmbeddings
 from as2jax.encoders.family import register
-from as2jax.encoders.static import StaticEncoder, WordTable, WordVectors
+from as2jax.encoders.static import StaticEncoder, WordVectors
 from as2jax.layers.recurrent import Recurrent, from_torch
 from as2jax.layers.transformer import Dropout
 from as2jax.runtime.errors import InputError
@@ -64,8 +65,9 @@ class RecurrentEncoder(nn.Module):
     """
     s, r, l = tokens.ids.shape
     rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
-    x = WordTable(self.vocab_size, self.word_size, name="embeddings")(tokens.ids)
-    x = x if input_offset is None else x + input_offset
+    x = WordEmbeddings(self.vocab_size, self.word_size, jnp.float32, name="embeddings")(
+      tokens.ids, input_offset, train=train
+    )
     x = Dropout(self.hidden_dropout)(x, train=train)
     x = Recurrent(
       self.cell, self.hidden_size, self.bidirectional, self.unroll, self.precision, name="recurrent"

@@ -1,8 +1,7 @@
 """What is known of the texts that published encoders were pretrained on, by the encoder's name.
 
-An encoder that has seen a benchmark's texts may rank them better than others for that reason alone,
-so every table of results says what its encoders have seen. An encoder that is not in `PRETRAINED`
-is said to be unknown: a folder's name proves nothing about the weights in it.
+An encoder that has seen a benchmark's texts may rank them better for that reason alone, so tables of
+results say it. Others are said to be unknown: a folder's name proves nothing about the weights in it.
 """
 
 import re

@@ -11,14 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from flax import linen as nn
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Array, Float, Float32
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders import hub, word_vectors
+from as2jax.encoders.bert import WordEmbeddings
 from as2jax.encoders.family import ENCODER_FOLDER, Family, Request, Source, build, register
-from as2jax.layers.transformer import INITIALIZER, Dropout
+from as2jax.layers.transformer import Dropout
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 from as2jax.runtime.registry import Rate
@@ -28,19 +29,6 @@ WORDS = 50_000  # rows of a vocabulary that only the data would tell
 SETTINGS = ("vocabulary", "lower", "treebank", "unknown_words", "markers")
 _TABLE, _STATISTICS = "vectors.safetensors", "vectors.json"  # the second is written last
 _NAME = "embeddings/word"
-
-
-class WordTable(nn.Module):
-  """The rows of a table: `word` [rows, d]."""
-
-  rows: int
-  width: int
-
-  @nn.compact
-  def __call__(self, ids: Int[Array, "s r l"]) -> Float[Array, "s r l d"]:
-    """Looks up the row of each id."""
-    table = self.param("word", INITIALIZER, (self.rows, self.width), jnp.float32)
-    return jnp.take(table, ids, axis=0)
 
 
 class StaticEncoder(nn.Module):
@@ -66,8 +54,9 @@ class StaticEncoder(nn.Module):
     train: bool,
   ) -> Float[Array, "s r l d"] | Float[Array, "1 s r l d"]:
     """The vectors of the tokens, `input_offset` added; there is one layer (`all_layers`)."""
-    x = WordTable(self.vocab_size, self.hidden_size, name="embeddings")(tokens.ids)
-    x = x if input_offset is None else x + input_offset
+    x = WordEmbeddings(self.vocab_size, self.hidden_size, jnp.float32, name="embeddings")(
+      tokens.ids, input_offset, train=train
+    )
     x = Dropout(self.hidden_dropout)(x, train=train)
     return x[None] if all_layers else x
 

@@ -89,11 +89,6 @@ class XLNetEncoder(PackedEncoder):
     last = transformer.Dropout(self.hidden_dropout)(last, train=train)
     return x[None], every, last
 
-  @property
-  def max_length(self) -> None:
-    """None: relative positions have no end."""
-    return None
-
   def _check(self):
     super()._check()
     if self.hidden_size % 2:
