@@ -81,7 +81,6 @@ class OwnFile:
     others: (question id, candidate id) -> the other columns of its row, by their own names.
     problems: what is odd in it.
     labelled: whether it has labels, and they were read.
-    numbers: of the rows of each question's candidates: lines, or positions in a frame.
 
   """
 
@@ -89,7 +88,6 @@ class OwnFile:
   others: Mapping[tuple[str, str], Mapping[str, Any]]
   problems: Problems
   labelled: bool
-  numbers: tuple[tuple[int, ...], ...] = ()
 
 
 def read_labelled(
@@ -141,17 +139,12 @@ def read(
   if str(problems):
     told = "%s: %s; rows without text and repeated ones are left out" if drop else "%s: %s"
     log.warning(told, table.source, problems)
-  others = {}
+  questions, others = [], {}
   for group in groups:
+    questions.append(Question(group.id, group.text, tuple(row[1] for row in group.rows)))
     for _, candidate, rest in group.rows:
       others[group.id, candidate.id] = rest
-  return OwnFile(
-    tuple(Question(g.id, g.text, tuple(row[1] for row in g.rows)) for g in groups),
-    others,
-    problems,
-    labelled,
-    tuple(tuple(row[0] for row in group.rows) for group in groups),
-  )
+  return OwnFile(tuple(questions), others, problems, labelled)
 
 
 def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
