@@ -171,12 +171,6 @@ def one_per_text(queries: Sequence[Query]) -> tuple[Query, ...]:
   return tuple(merged)
 
 
-def often_asked(queries: Sequence[Query], least: int) -> tuple[Query, ...]:
-  """Return the queries whose gold passage (`answers[0]`) has at least `least` queries (paper: 8)."""
-  asked = Counter(query.answers[0] for query in queries)
-  return tuple(query for query in queries if asked[query.answers[0]] >= least)
-
-
 def aligned(pool: Pool) -> tuple[Question, ...]:
   """Return each query as a question with its gold passage as the only candidate."""
   place = pool.place()

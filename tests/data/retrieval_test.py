@@ -13,7 +13,6 @@ from as2jax.data.dataset import load as load_named
 from as2jax.data.readers.squad import part, read_parts
 from as2jax.data.record import Candidate, Passage, Pool, Query, Question
 from as2jax.data.retrieval import (
-  often_asked,
   one_per_text,
   pool_of,
   retrieval,
@@ -201,13 +200,6 @@ def test_one_query_a_text():
   who, why = one_per_text(queries)
   assert who == Query("a", "who ?", ("p1", "p0", "p2"), (3, 2, 2))
   assert why == queries[1]
-
-
-def test_often_asked_looks_at_the_gold_passage():
-  queries = tuple(Query(str(i), f"{i} ?", ("p0", "p1"), (2, 1)) for i in range(3))
-  queries += (Query("3", "3 ?", ("p1", "p0"), (2, 1)),)
-  for least, expected in ((3, queries[:3]), (4, ()), (1, queries)):
-    assert often_asked(queries, least) == expected
 
 
 def test_the_two_kinds_are_not_mixed_up():
