@@ -130,7 +130,8 @@ class Dataset:
   @property
   def questions(self) -> tuple[Question, ...]:
     """Return the questions of all splits that `filter` keeps, in the order of the source."""
-    return tuple(question for _, question in self._kept())
+    whole = (question for questions in self.splits.values() for question in questions)
+    return tuple(filter(self.keeps, whole))
 
   @property
   def qrels(self) -> dict[str, dict[str, int]]:
@@ -150,27 +151,10 @@ class Dataset:
     """Return (question, candidate, label) of every candidate of `questions`."""
     return [(q.text, c.text, c.label) for q in self.questions for c in q.candidates]
 
-  def to_pandas(self) -> Any:
-    """Return a pandas frame, one row a candidate of `questions`: split, ids, texts, label, context."""
-    import pandas
-
-    rows = []
-    for split, question in self._kept():
-      for c in question.candidates:
-        ids = {"question_id": question.id, "question": question.text, "candidate_id": c.id}
-        context = {"previous": c.previous, "next": c.next, "title": c.title}
-        rows.append({"split": split, **ids, "candidate": c.text, "label": c.label, **context})
-    return pandas.DataFrame(rows)
-
   def keeps(self, question: Question) -> bool:
     """Tell whether `filter` keeps a question."""
     rule = {"clean": self.clean, "official": self.official or "all"}.get(self.filter, self.filter)
     return KEEPS[rule](question)
-
-  def _kept(self) -> Iterator[tuple[str, Question]]:
-    for split, questions in self.splits.items():
-      for question in filter(self.keeps, questions):
-        yield split, question
 
 
 def dataset(
@@ -192,7 +176,7 @@ def dataset(
       Parquet), or a pandas frame.
     split: of a named data set: the only one that is wanted, or a union such as `dev+test`; all that
       are there where None. Of a file: what its questions are called (`test` where None).
-    filter: which questions `questions`, `qrels`, `pairs` and `to_pandas` give: `official` (those of
+    filter: which questions `questions`, `qrels` and `pairs` give: `official` (those of
       the benchmark's own evaluation; all where it has none), `clean`, `all`, `answerable` or `both`.
     columns: of a user's own file: {field: column}, such as {"question": "query"}, where its columns
       have none of the common names; see `user_files.read`.
