@@ -124,7 +124,7 @@ def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished
     ([], "holds no run, which would have data of its own: train first, or name labelled"),
     (["--data=sample:test", "--set", "epochs=1"], "--set and --splits are for runs"),
     (["--splits=dev"], "--set and --splits are for runs"),
-    (["--data=sample:test", "--rules=upper"], "data.rules holds 'upper'"),
+    (["--data=sample:test", "--rules=upper"], "data.rules = ('upper',)"),
     (["--data=sample:test", "-o", "scores.csv"], "--output=scores.csv: the scores are"),
     (["--data=squad:test"], "squad"),
   ],
