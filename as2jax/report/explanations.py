@@ -16,8 +16,7 @@ from as2jax.inference import explain as explaining
 from as2jax.inference.explain import Words
 from as2jax.inference.run import Run
 from as2jax.report.figures import Drawing, series
-from as2jax.report.questions import Row
-from as2jax.report.runs import Ranking, Runs
+from as2jax.report.runs import Ranking, Row, Runs
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from as2jax.data import holdout
 from as2jax.evaluation import answer_triggering, compare, results, tables
-from as2jax.report import figures, plots, questions, verdict
+from as2jax.report import figures, plots, verdict
 from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
 from as2jax.runtime import processes
@@ -76,8 +76,8 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   rows = compare.compare(scores, metrics, samples=SAMPLES, seed=0)
   first = [row for row in rows if row["metric"] == rows[0]["metric"]]
   where = first[0]["metric"].partition("[")[2].rstrip("]")
-  listed = questions.rows(runs, metrics[0], asked.question_ids)
-  chunks, held = questions.packed(runs, listed)
+  listed = reading.rows(runs, metrics[0], asked.question_ids)
+  chunks, held = reading.packed(runs, listed)
   labels, record = runs.labels, runs.data_record
   return {
     "title": " · ".join(labels),
@@ -172,7 +172,7 @@ def _answering(runs: Runs) -> list[list[str]]:
   return rows if len(rows) > 1 else []
 
 
-def _explained(runs: Runs, listed: Sequence[questions.Row], asked: Options) -> list[Any]:
+def _explained(runs: Runs, listed: Sequence[reading.Row], asked: Options) -> list[Any]:
   """Return the explanations of the questions that differ most and of those asked for."""
   if not asked.explain and not asked.question_ids:
     return []

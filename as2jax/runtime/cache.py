@@ -116,10 +116,9 @@ def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
 
 
 def cached(folder: pathlib.Path, build: Build) -> Entry:
-  """Reads a folder of the cache, or builds it; a second process waits for the first.
+  """Reads a folder of the cache, or builds it, in memory where it cannot be written.
 
-  `build` writes the arrays and returns the manifest's fields. Where the folder cannot be written, a
-  warning says so once and the content is built in memory.
+  `build` writes the arrays and returns the manifest's fields; a second process waits for the first.
   """
   from filelock import FileLock
 
@@ -130,7 +129,11 @@ def cached(folder: pathlib.Path, build: Build) -> Entry:
     with FileLock(folder.with_name(f"{folder.name}.lock")):
       return read(folder) or write(folder, build)
   except OSError as error:
-    _warn_unwritable(str(folder.parent), error.strerror or str(error))
+    _warn_once(
+      f"{folder.parent}: the cache cannot be written ({error.strerror or error}), so that this is computed "
+      "in each process: free or allow space there, or give another folder in AS2JAX_CACHE or "
+      "--config.data.cache"
+    )
   writer = Writer()
   entry = writer.finish(build(writer))
   assert entry is not None
@@ -179,7 +182,8 @@ def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
           raise ValueError(f"{path.name} is not what was written")
     return Entry({path.stem: _mapped(path) for path in paths}, content["fields"], folder)
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is built again
-    _warn_damaged(folder, what, str(error), written)
+    again = "; it is made anew" if what == "cache" else ""
+    _warn_once(f"{folder}: the {what} is damaged ({error}){again}", written)
     return None
 
 
@@ -195,18 +199,7 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
 
 
 @functools.lru_cache
-def _warn_unwritable(folder: str, reason: str) -> None:
-  log.warning(
-    "%s: the cache cannot be written (%s), so that this is computed in each process: free or allow "
-    "space there, or give another folder in AS2JAX_CACHE or --config.data.cache",
-    folder,
-    reason,
-  )
-
-
-@functools.lru_cache
-def _warn_damaged(folder: pathlib.Path, what: str, reason: str, written: int) -> None:
-  """Logs the damage, once for what was written at that time, however often it is looked at."""
+def _warn_once(text: str, written: int = 0) -> None:
+  """Logs a text, once for what was `written` at that time, however often it is looked at."""
   del written
-  again = "; it is made anew" if what == "cache" else ""
-  log.warning("%s: the %s is damaged (%s)%s", folder, what, reason, again)
+  log.warning("%s", text)

@@ -9,7 +9,7 @@ import pytest
 from as2jax.data.record import Question
 from as2jax.inference.explain import Words
 from as2jax.inference.run import Run
-from as2jax.report import explanations, make, questions, runs
+from as2jax.report import explanations, make, runs
 from as2jax.runtime.errors import InputError
 
 SYSTEMS = ("triplet", *(pytest.param(s, marks=pytest.mark.slow) for s in ("m2snet", "cassie")))
@@ -18,7 +18,7 @@ SYSTEMS = ("triplet", *(pytest.param(s, marks=pytest.mark.slow) for s in ("m2sne
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_run_of_each_kind_is_explained(finished_run, system):
   read = runs.read([str(finished_run("bm25")), str(finished_run(system))])
-  asked = explanations.chosen(questions.rows(read, "map"), 1, ())
+  asked = explanations.chosen(runs.rows(read, "map"), 1, ())
   (one,) = explanations.explain(read, asked)
   assert one.pairs[0][0].label == 1
   for _, shown in one.pairs:  # of the run with parameters alone
@@ -43,7 +43,7 @@ def test_cells_below_zero_are_grey():
 
 def test_cells_are_the_cosines_of_words(finished_run):
   read = runs.read([str(finished_run("triplet"))])
-  rows = questions.rows(read, "map")
+  rows = runs.rows(read, "map")
   (one,) = explanations.explain(read, explanations.chosen(rows, 0, [rows[3].id]))
   candidate, (picture,) = one.pairs[0]
   run = Run(finished_run("triplet"))
@@ -57,8 +57,8 @@ def test_cells_are_the_cosines_of_words(finished_run):
 
 
 def test_those_that_differ_most_and_those_asked_for_are_chosen():
-  rows = [questions.Row(f"Q{n}", "x", 1, 1, (0.0, 1 - n / 10)) for n in range(5)]
-  rows.append(questions.Row("Q9", "x", 1, 0, ()))
+  rows = [runs.Row(f"Q{n}", "x", 1, 1, (0.0, 1 - n / 10)) for n in range(5)]
+  rows.append(runs.Row("Q9", "x", 1, 0, ()))
   assert [n for n, _ in explanations.chosen(rows, 2, ["Q9", "Q1"])] == [0, 1, 5]
   with pytest.raises(InputError, match="--question=Q7"):
     explanations.chosen(rows, 0, ["Q7"])
@@ -77,6 +77,6 @@ def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
 
 def test_a_question_that_is_asked_for_is_listed_beyond_the_first(finished_run, monkeypatch):
   read = runs.read([str(finished_run(name)) for name in ("bm25", "word_overlap")])
-  every = questions.rows(read, "map")
-  monkeypatch.setattr(questions, "ROWS", 2)
-  assert questions.rows(read, "map", [every[7].id]) == [*every[:2], every[7]]
+  every = runs.rows(read, "map")
+  monkeypatch.setattr(runs, "ROWS", 2)
+  assert runs.rows(read, "map", [every[7].id]) == [*every[:2], every[7]]

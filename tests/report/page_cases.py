@@ -7,7 +7,7 @@ import zlib
 
 from as2jax.config import base, check, recipes
 from as2jax.inference import modes
-from as2jax.report import questions
+from as2jax.report import runs
 
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\"'& שלום 🧊"
 
@@ -43,7 +43,7 @@ class Page(html.parser.HTMLParser):
     """What the packed chunks hold, one entry a question."""
     listed = []
     for attributes, text in self.of("script", type="text/plain"):
-      assert attributes["id"] == f"chunk-{len(listed) // questions.CHUNK}"
+      assert attributes["id"] == f"chunk-{len(listed) // runs.CHUNK}"
       listed += json.loads(zlib.decompress(base64.b64decode(text)))
     return listed
 

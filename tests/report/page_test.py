@@ -19,7 +19,7 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import answer_triggering
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
-from as2jax.report import make, questions
+from as2jax.report import make, runs
 from as2jax.report.runs import licence
 from configs import wikiqa_baseline
 
@@ -188,10 +188,10 @@ def test_a_pools_questions_have_what_both_systems_found(tmp_path):
 
 def test_ranks_and_scores_of_a_question():
   """Equal scores, as float32, share their ranks; infinite ones are texts, which JSON can hold."""
-  assert questions.ranks({"a": 1.0, "b": 3.0, "c": 2.0, "d": 2.0}, "dxab") == ["2–3", None, 4, 1]
-  assert questions.ranks({"a": 0.1 + 0.2, "b": 0.3}, "ab") == ["1–2", "1–2"]
+  assert runs.ranks({"a": 1.0, "b": 3.0, "c": 2.0, "d": 2.0}, "dxab") == ["2–3", None, 4, 1]
+  assert runs.ranks({"a": 0.1 + 0.2, "b": 0.3}, "ab") == ["1–2", "1–2"]
   question = Question("Q", "?", (Candidate("a", "x", 1), Candidate("b", "y", 0)))
-  packed = questions.shown(question, [[{"Q": {"a": 1e400, "b": -1e400}}]])
+  packed = runs.shown(question, [[{"Q": {"a": 1e400, "b": -1e400}}]])
   assert json.loads(json.dumps(packed, allow_nan=False))["s"] == [{"v": ["∞", "−∞"], "r": [[1, 2]]}]
 
 

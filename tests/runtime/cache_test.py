@@ -35,7 +35,7 @@ class Build:
 
 @pytest.fixture(autouse=True)
 def _warnings_are_new():
-  cache._warn_unwritable.cache_clear()
+  cache._warn_once.cache_clear()
 
 
 def take(folder, build, key="key"):
