@@ -1,9 +1,7 @@
 """A machine: its devices (used, unused, asked for in vain), memory, and what makes CPUs fast.
 
-Huge pages: without them a CPU step spends a fifth of its time on page faults. glibc gives freed memory
-back to the system after each step and gets it again, page by page, in the next; with huge pages a page
-fault brings 512 pages at once. glibc reads its tunables once, when a process begins: so they are set
-for child processes, and a process that was started without them says how to get them.
+Without huge pages a CPU step spends a fifth of its time on page faults. glibc reads its tunables when a
+process begins: they are set for child processes, and a process without them says how to get them.
 """
 
 import contextlib
@@ -44,11 +42,7 @@ def backend() -> str:
 
 
 def use_cores() -> None:
-  """Makes each core of this process, up to `MOST_CORES`, a device of jax.
-
-  Two devices, each with half of the rows of a large batch, take two thirds to nine tenths of the time
-  for a step. Nothing happens where the user has chosen, or devices are in use.
-  """
+  """Makes each core, up to `MOST_CORES`, a device, unless the user chose or devices are in use."""
   flags = os.environ.get("XLA_FLAGS", "")
   if "JAX_NUM_CPU_DEVICES" in os.environ or "host_platform_device_count" in flags:
     return

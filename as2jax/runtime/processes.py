@@ -1,14 +1,9 @@
 """Multi-process setup: one process per TPU host, or as --coordinator says; else a single process.
 
-All processes run the same program with the same epoch plans and meet in the collectives of its
-steps. What only one may do (folders, text files) the first process does, and the others wait for
-its result. Messages go through the coordination service of `jax.distributed`, not through the
-devices, so a host may be slow and texts may have any length.
-
-An error in one process ends all of them: it is told to the service, which the others, who may be
-waiting in a collective that never ends, poll every second. A process that is killed tells nothing:
-the others name it, with its host, after `SILENCE` seconds, and the service ends them after
-`HEARTBEAT` seconds.
+All run the same program and meet in the collectives of its steps. What only one may do (folders,
+text files) the first does. Messages go through the coordination service of `jax.distributed`. An
+error in one process ends all, which poll the service for it. A killed one tells nothing: the others
+name it after `SILENCE` seconds, and the service ends them after `HEARTBEAT` seconds.
 """
 
 import glob
@@ -171,11 +166,7 @@ def by_first(function: Callable[[], T]) -> T:
 
 
 def in_order(function: Callable[[], T]) -> T:
-  """Calls `function` in the first process, and then in all the others at once.
-
-  For functions that create files and reuse existing ones: in a shared folder only the first process
-  creates (or downloads) them, and where each host has its own folder every host does.
-  """
+  """Calls `function`, which reuses the files it creates, in the first process, then in the others."""
   results: list[T] = []
   by_first(lambda: results.append(function()))
   return results[0] if first() else function()
@@ -193,8 +184,7 @@ def gather(function: Callable[[], T]) -> list[T]:
 class _Watchdog:
   """Ends this process where another has failed, and names one that is silent.
 
-  A silent process may come back; `HEARTBEAT` decides when it is given up. Two threads: the one that
-  asks the service may hang, where the service's host has vanished; the other judges by the time.
+  Of two threads, one asks the service, and may hang with it; the other judges by the time.
   """
 
   def __init__(self):
@@ -260,10 +250,7 @@ class _Watchdog:
 
 
 def leave(status: int, text: str) -> NoReturn:
-  """Ends this process after an error, and makes the others end; waits for none of them.
-
-  At a normal exit jax waits for all processes to end, which those that wait for this one never do.
-  """
+  """Ends this process after an error, and makes the others end, for which a normal exit would wait."""
   sys.stdout.flush()
   sys.stderr.flush()
   if _Run.count > 1:

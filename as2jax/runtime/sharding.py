@@ -38,11 +38,9 @@ TRANSFORMER = "encoder/layers/"  # in the paths of such models alone
 def make_mesh(
   *, fsdp: int = 1, tensor: int = 1, rows: int = 1, devices: Sequence | None = None
 ) -> Mesh:
-  """Makes a mesh (`data`, `fsdp`, `tensor`, `rows`) over all devices; the size of `data` follows.
+  """Makes a mesh of `AXES` over all devices, those of one process neighbours; `data` follows.
 
-  Devices of one process are neighbours, so that `fsdp` and `tensor` stay within a process as far as
-  possible. Over `rows`, the devices share the rows of every shard. InputError for sizes that do not
-  divide the number of devices, and for a refused jaxlib.
+  InputError for sizes that do not divide the number of devices, and for a refused jaxlib.
   """
   devices = jax.devices() if devices is None else devices
   cpu_compiler.check(devices[0].platform)
@@ -73,9 +71,8 @@ def cores_worth(positions: int) -> int:
 def mesh_for_batches(config: Any, *, most_cores: int, devices: Sequence | None = None) -> Mesh:
   """Makes the mesh over all devices for a run's batches, by its `sharding` and `batch.shards`.
 
-  Where the shards of a batch cannot be spread over the cores of a CPU, up to `most_cores` share the
-  rows of every shard. That changes what is computed by rounding alone. InputError for other devices
-  that the shards do not fit.
+  Cores of a CPU that the shards do not fit share the rows of every shard, up to `most_cores`: another
+  rounding, no more. InputError for other devices.
   """
   fsdp, tensor, shards = config.sharding.fsdp, config.sharding.tensor, config.batch.shards
   devices = jax.devices() if devices is None else devices
