@@ -29,27 +29,6 @@ def test_linear_decay_ends_at_zero():
   )
 
 
-def test_the_first_adam_update_is_the_sign():
-  grads = {"w": jnp.asarray([3.0, -0.5])}
-  updates, _ = rule().update(grads, rule().init(grads), grads)
-  np.testing.assert_allclose(updates["w"], [1, -1], rtol=1e-4)
-
-
-def test_adadelta_by_hand():
-  grads = {"w": jnp.asarray([2.0])}
-  updates, _ = rule("adadelta", b2=0.95, eps=1e-6).update(
-    grads, rule("adadelta", b2=0.95, eps=1e-6).init(grads), grads
-  )
-  np.testing.assert_allclose(updates["w"], 2 * np.sqrt(1e-6) / np.sqrt(0.05 * 4 + 1e-6), rtol=1e-4)
-
-
-def test_clipping_is_of_the_global_norm():
-  grads = {"a": jnp.asarray([3.0]), "b": jnp.asarray([4.0])}
-  clipped = rule("sgd", clip_norm=1.0)
-  updates, _ = clipped.update(grads, clipped.init(grads), grads)
-  np.testing.assert_allclose([updates["a"][0], updates["b"][0]], [0.6, 0.8], rtol=1e-6)
-
-
 def test_decay_moves_matrices_alone():
   params = {"matrix": jnp.ones((2, 2)), "bias": jnp.ones(2)}
   grads = {"matrix": jnp.zeros((2, 2)), "bias": jnp.zeros(2)}
@@ -146,17 +125,3 @@ def test_impossible_multipliers_are_named():
     stepped.update(alone, stepped.init(alone), alone)
   with pytest.raises(InputError, match="'zebra' matches no parameter"):
     optimizers.split_frozen(STACK, (("zebra", 2.0),))
-
-
-def test_split_and_merge():
-  params = {
-    "encoder": {"layers": {"kernel": np.ones((2, 3))}, "norm": np.ones(2)},
-    "head": {"kernel": np.ones((2, 1))},
-  }
-  trainable, frozen = optimizers.split_frozen(params, (("^encoder/layers", 0.0),))
-  assert list(frozen) == ["encoder/layers/kernel"]
-  assert sorted(trainable) == ["encoder/norm", "head/kernel"]
-  assert optimizers.merge(trainable, frozen) == params
-  # A stack that is frozen in part keeps its moments; one whose every layer is named has none.
-  assert not optimizers.split_frozen(params, (("^encoder/layers/0/", 0.0),))[1]
-  assert optimizers.split_frozen(params, (("^encoder/layers/[01]/", 0.0),))[1] == frozen
