@@ -118,23 +118,6 @@ def watch(monkeypatch):
   return watchdog
 
 
-def test_each_is_named_once_and_again_when_it_answers(watch):
-  assert watch.silent(100.0 + processes.SILENCE) == []
-  watch._answered, watch._heard[1] = 121.0, (10, "host-1", 121.0)
-  (line,) = watch.silent(121.0)
-  assert line.startswith("process 2 on host-2 has not answered for 20 s")
-  watch._answered = 125.0
-  assert watch.silent(125.0) == []
-  watch._heard[2] = (10, "host-2", 125.0)
-  assert watch.silent(126.0) == ["process 2 on host-2 answers again"]
-
-
-def test_without_the_service_its_process_is_named(watch, monkeypatch):
-  monkeypatch.setattr(processes._Run, "index", 1)
-  (line,) = watch.silent(121.0)
-  assert line.startswith("process 0 on host-0 ")
-
-
 def test_who_has_ended_is_not_missed(watch):
   watch._answered = 200.0
   watch._heard[1] = watch._heard[2] = (processes.ENDED, "", 100.0)
