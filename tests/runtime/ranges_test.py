@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import dataclasses
-from typing import Annotated
 
 import pytest
 import tiny
@@ -30,19 +29,6 @@ from as2jax.runtime.registry import Above, AtLeast, Each, OneOf, Share
 )
 def test_ranges(known, right, wrong, message):
   assert known.problem(right) == "" and known.problem(wrong) == message
-
-
-@dataclasses.dataclass(frozen=True)
-class Sized:
-  size: Annotated[int, AtLeast(2)]
-  name: str = ""
-
-
-def test_a_section_is_compared_with_its_class():
-  registry.check_ranges(Sized, {"size": 2, "name": "x"}, "model")
-  registry.check_ranges(Sized, {"size": None}, "model")  # as the weights say
-  with pytest.raises(InputError, match="model.size = 1: give 2 or more"):
-    registry.check_ranges(Sized, {"size": 1}, "model")
 
 
 # A config of each model that has fields with ranges, and values of which a range refuses some.
@@ -81,18 +67,6 @@ def test_a_config_out_of_range_is_refused_before_anything_is_read(job):
       assert str(error.value).startswith(f"{section}.{field.name} = ")
       assert str(error.value).endswith(bounds[0].advice)
   assert count > 4
-
-
-@pytest.mark.parametrize(
-  "file, names",
-  [("wikiqa_triplet.py", "euclidean, cosine"), ("wikiqa_siamese.py", "euclidean, cosine, head")],
-)
-def test_a_score_that_the_system_lacks_is_refused_before_anything_is_read(file, names):
-  config = jobs.load(f"configs/{file}")
-  with config.unlocked():
-    config.model.score = "zebra"
-  with pytest.raises(InputError, match=f"model.score = 'zebra': use one of {names}$"):
-    check.check(config)
 
 
 def test_a_class_of_the_users_is_checked_too():
