@@ -47,10 +47,10 @@ class Ranked:
   spread: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-def numbers(texts: Iterable[str]) -> np.ndarray:
-  """Return the number of each text in the order of first sight, as `examples.Sentences` has it."""
-  number: dict[str, int] = {}
-  return np.asarray([number.setdefault(text, len(number)) for text in texts], np.int64)
+def numbers(values: Iterable[str | bytes]) -> np.ndarray:
+  """Return the number of each value in the order of first sight, as `examples.Sentences` has it."""
+  number: dict[str | bytes, int] = {}
+  return np.asarray([number.setdefault(value, len(number)) for value in values], np.int64)
 
 
 def distinct(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,9 +58,7 @@ def distinct(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
   Rows that are equal bit by bit are searched once, so that their scores are equal on any device.
   """
-  number: dict[bytes, int] = {}
-  rows = np.ascontiguousarray(vectors + np.float32(0))  # −0 becomes 0
-  of = np.asarray([number.setdefault(row.tobytes(), len(number)) for row in rows], np.int64)
+  of = numbers(row.tobytes() for row in np.asarray(vectors) + np.float32(0))  # −0 becomes 0
   _, first = np.unique(of, return_index=True)
   return first, of
 
