@@ -53,7 +53,10 @@ def get_config() -> ConfigDict:
   )
   config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
-  config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True})
+  # gradient_norms: each step also logs the norm of each term's gradient, one backward pass a term.
+  config.log = ConfigDict(
+    {"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True, "gradient_norms": False}
+  )
   return config
 
 

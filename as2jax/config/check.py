@@ -116,6 +116,8 @@ def check(config: Any) -> None:
     if problem:
       shown = tuple(value) if isinstance(value, list) else value
       raise InputError(f"{key} = {shown!r}: {problem}")
+  if config.log.gradient_norms and config.batch.accumulate > 1:
+    raise InputError("log.gradient_norms: not computed over parts; set batch.accumulate = 1")
   model: Any = registry.find(registry.MODELS, config.model["name"], "model.name")
   model.check_fields(config.model)
   loss: Any = registry.find(registry.LOSSES, config.loss["name"], "loss.name")

@@ -24,7 +24,7 @@ FREE_KEYS = (
   "evaluation.data",
 )
 # Keys that earlier versions had, with the value that changed nothing.
-FORMER = {"optimizer.average": 0.0, "log.gradient_norms": False}
+FORMER = {"optimizer.average": 0.0}
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 

@@ -223,6 +223,7 @@ class Trainer:
     if self.step_function is None:
       model, loss = self.components.model, self.components.loss
       options = {"mesh": self.mesh, "state": self.state, "seeds": len(seeds)}
+      options["norms"] = self.config.log.gradient_norms
       self.step_function = make_train_step(model, loss, self.optimizer, self.rate, **options)
 
   def _train(self) -> None:

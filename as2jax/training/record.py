@@ -70,20 +70,25 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
     return True
   old, new = flatten(_read_config(path)), flatten(json.loads(text))
   before = old["seeds"]
-  added = len(before) > 1 and not new["seeds_parallel"] and new["seeds"][: len(before)] == before
+  added = not new["seeds_parallel"] and new["seeds"][: len(before)] == before
+  if len(before) == 1 and "://" in str(workdir):
+    added = False  # the files of a single seed are moved into a folder of the seed
   changed = differences(old, new, (*FREE_KEYS, "seeds") if added else FREE_KEYS)
   if changed:
     raise InputError(
       f"{workdir} holds a run of another config:\n"
       + "\n".join(changed)
-      + "\nOnly seeds can be added, after several that train one by one. Give another --workdir, or "
+      + "\nOnly seeds can be added, where they train one by one. Give another --workdir, or "
       f"repeat that run with --config=rerun:{path}"
     )
   return before == new["seeds"]
 
 
 def add_seeds(workdir: epath.PathLike, config: Any) -> None:
-  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on."""
+  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on.
+
+  What a single seed has left becomes that of one of several; the config is written last.
+  """
   path = epath.Path(workdir) / "config.json"
   before = _read_config(path)["seeds"]
   if before == list(config.seeds):
@@ -91,6 +96,13 @@ def add_seeds(workdir: epath.PathLike, config: Any) -> None:
   log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
   for name in ("results.json", "report.html"):
     (epath.Path(workdir) / name).unlink(missing_ok=True)
+  if len(before) == 1:
+    for folder in (path.parent / "checkpoints", *(path.parent / "eval").glob("*")):
+      of_seed = folder / f"seed-{before[0]}"
+      for left in list(folder.glob("*")):
+        if left != of_seed:
+          of_seed.mkdir(exist_ok=True)
+          left.rename(of_seed / left.name)
   files.write_whole(path, config.to_json(indent=2) + "\n")
 
 

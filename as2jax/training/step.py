@@ -39,6 +39,50 @@ def _divide(numerator, denominator):
   return numerator / jnp.where(denominator == 0, 1.0, denominator)
 
 
+def _terms(
+  model: nn.Module,
+  loss: Loss,
+  state: TrainState,
+  trainable: Any,
+  micro: Any,
+  mutables: Any,
+  key: jax.Array,
+  progress: jax.Array,
+) -> tuple[dict[str, Term], Any]:
+  """Returns the terms of a micro-batch `[shard, …]`, and the mutables after it."""
+  variables = {"params": optimizers.merge(trainable, state.frozen), **mutables}
+  rngs = {"dropout": key}
+  output, new = model.apply(variables, micro, train=True, mutable=list(mutables), rngs=rngs)
+  return loss(output, micro, progress), new
+
+
+def term_norms(
+  model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
+) -> dict[str, jax.Array]:
+  """Returns the norm of each counted term's gradient, scale included: `gradient_norm_<term>`.
+
+  Each term costs one more backward pass. `batch` is one micro-batch, `[1, shard, …]`.
+  """
+  micro = jax.tree.map(lambda x: x[0], batch)
+  key = jax.random.fold_in(key, 0)
+
+  def values(trainable):
+    terms, _ = _terms(model, loss, state, trainable, micro, state.mutables, key, progress)
+    counted = {name: term for name, term in terms.items() if term.scale}
+    scaled = {}
+    for name, (numerator, denominator) in _sums(counted).items():
+      mean = _divide(numerator, jax.lax.stop_gradient(denominator))
+      scaled[name] = counted[name].scale * mean
+    return scaled
+
+  by_term, pull = jax.vjp(values, state.trainable)
+  norms = {}
+  for name in by_term:
+    alone = {other: jnp.float32(other == name) for other in by_term}
+    norms[f"gradient_norm_{name}"] = norm(pull(alone)[0])
+  return norms
+
+
 def gradient_sums(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
 ):
@@ -54,10 +98,8 @@ def gradient_sums(
   scales: dict[str, float] = {}
 
   def sums(trainable, micro, mutables, number):
-    variables = {"params": optimizers.merge(trainable, state.frozen), **mutables}
-    rngs = {"dropout": jax.random.fold_in(key, number)}
-    output, new = model.apply(variables, micro, train=True, mutable=list(mutables), rngs=rngs)
-    terms = loss(output, micro, progress)
+    part = jax.random.fold_in(key, number)
+    terms, new = _terms(model, loss, state, trainable, micro, mutables, part, progress)
     scales.update({name: term.scale for name, term in terms.items()})
     return _sums(terms), new
 
@@ -100,7 +142,13 @@ def gradient_sums(
 
 
 def differentiate(
-  model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array, progress: jax.Array
+  model: nn.Module,
+  loss: Loss,
+  state: TrainState,
+  batch: Any,
+  seed: jax.Array,
+  progress: jax.Array,
+  norms: bool = False,
 ):
   """Computes the gradient of one seed's step, penalties included.
 
@@ -108,12 +156,14 @@ def differentiate(
     state: the state without the seed axis.
     batch: `[accumulate, shard, …]`.
     progress: examples seen / examples of an epoch, before this step.
+    norms: whether the scalars have those of `term_norms`, too.
 
   Returns:
     The gradient by path, the new mutables, and scalars: `loss`, each term, each penalty.
 
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
+  more = term_norms(model, loss, state, batch, key, progress) if norms else {}
   values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
 
   def penalty(trainable):
@@ -123,7 +173,7 @@ def differentiate(
   extra, penalties = jax.grad(penalty, has_aux=True)(state.trainable)
   gradient = jax.tree.map(jnp.add, gradient, extra)
   total = sum(scales[name] * v for name, v in values.items()) + sum(penalties.values())
-  return gradient, mutables, {"loss": total, **values, **penalties}
+  return gradient, mutables, {"loss": total, **values, **penalties, **more}
 
 
 def update(
@@ -153,13 +203,15 @@ def make_train_step(
   mesh: Mesh,
   state: TrainState,
   seeds: int,
+  norms: bool = False,
 ):
   """Makes the jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
 
   `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`. A seed that is not active, because
-  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated.
+  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated. With
+  `norms` the scalars have those of `term_norms`, too.
   """
-  compute = over_seeds(lambda *args: differentiate(model, loss, *args), seeds)
+  compute = over_seeds(lambda *args: differentiate(model, loss, *args, norms=norms), seeds)
   # `vmap` over the seed axis even where its length is one: with arrays of the state's own shape XLA
   # updates in place, whereas after a reshape it copies the state first (a sixth of a step on CPU).
   move = jax.vmap(lambda *args: update(optimizer, rate, *args))

@@ -351,6 +351,17 @@ def test_claim_writes_once_and_then_compares(tmp_path):
     record.claim(tmp_path, claimed())
 
 
+def test_seeds_are_added_to_a_single_one(tmp_path):
+  record.claim(tmp_path, claimed(seeds=(3,)))
+  for name in ("checkpoints/latest/7/a", "eval/test/run.trec", "results.json"):
+    write_whole(tmp_path / name, "x")
+  assert not record.claim(tmp_path, claimed(seeds=(3, 4)))
+  record.add_seeds(tmp_path, claimed(seeds=(3, 4)))
+  files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+  moved = ["checkpoints/seed-3/latest/7/a", "config.json", "eval/test/seed-3/run.trec"]
+  assert files == moved and record.claim(tmp_path, claimed(seeds=(3, 4)))
+
+
 def test_seeds_are_added_to_a_run_of_several(tmp_path):
   assert record.claim(tmp_path, claimed())
   paths = ("checkpoints/seed-0/latest/7/a", "eval/test/seed-1/run.trec", "evaluations.jsonl")
@@ -423,7 +434,7 @@ def test_changed_results_are_refused(there):
 def test_a_config_with_keys_that_are_gone_opens_and_goes_on(tmp_path):
   now = tiny.config("triplet")
   old = json.loads(now.to_json())
-  old["optimizer"]["average"], old["log"]["gradient_norms"] = 0.0, False
+  old["optimizer"]["average"] = 0.0
   assert jobs.resolved(old, "config.json").to_json() == now.to_json()
   (tmp_path / "config.json").write_text(json.dumps(old))
   (tmp_path / "checkpoints" / "latest" / "0").mkdir(parents=True)

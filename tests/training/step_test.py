@@ -18,7 +18,7 @@ from as2jax.models.losses import SoftmaxCrossEntropy
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
-from as2jax.training.step import gradient_sums
+from as2jax.training.step import gradient_sums, term_norms
 
 LOSS = ProbeLoss(gamma=0.1, weight=0.01)
 
@@ -194,3 +194,20 @@ def test_a_step_overwrites_its_state_without_copying_it():
     for dims in re.findall(r"= f32\[([\d,]+)\]\S* copy\(", entry)
   ]
   assert sizes and not sizes.intersection(copied)
+
+
+def test_the_gradient_norm_of_each_term_is_that_of_the_term_alone():
+  example_batch = batch()
+  _, state, _ = make(probe(), LOSS, example_batch)
+  one = jax.tree.map(lambda x: x[0], state)
+  part = jax.tree.map(lambda x: jnp.asarray(x[0]), example_batch)
+  arguments = one, part, jax.random.key(3), jnp.float32(0.5)
+  norms = jax.jit(lambda *args: term_norms(probe(), LOSS, *args))(*arguments)
+  assert set(norms) == {"gradient_norm_entropy", "gradient_norm_distance"}
+  for name in ("entropy", "distance"):
+    alone = lambda *args, name=name: {name: LOSS(*args)[name]}
+    gradient = jax.jit(lambda *args, alone=alone: gradient_sums(probe(), alone, *args)[2])(
+      *arguments
+    )
+    wanted = optax.tree.norm(gradient)
+    np.testing.assert_allclose(norms[f"gradient_norm_{name}"], wanted, rtol=1e-4, err_msg=name)
