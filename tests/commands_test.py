@@ -74,7 +74,7 @@ def test_each_verb_has_examples(verb, capsys):
     (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of fast, accurate"]),
     (["rank", ".", "x.csv"], ["x.csv does not exist"]),
     (["serve", "../x"], ["../x is no run's folder, and no published model"]),
-    (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".parquet, .tsv, .csv"]),
+    (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".parquet, .csv, .tsv"]),
     (
       ["rank", "nowhere", "x", "--columns", "zebra=x"],
       ["'zebra' with 'x' is no FIELD=COLUMN", "question, candidate"],
@@ -240,7 +240,7 @@ def test_a_run_without_vectors_indexes_nothing(finished_run, tmp_path, capsys):
   file.write_text("the cat sat on the mat\n")
   assert app.run(["index", run, str(file), "-o", str(tmp_path / "x")]) == 2
   message = capsys.readouterr().err.splitlines()[-1]
-  assert message.startswith(f"as2jax: {run} cannot index documents: crossencoder reads a question")
+  assert message.startswith(f"as2jax: {run} cannot index documents: crossencoder has no vectors")
   assert not (tmp_path / "x").exists()
 
 

@@ -23,7 +23,7 @@ from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, record, stored_split
+from as2jax.training import build, record
 from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints, read_best
 from tests.faults.totals import Totals
@@ -200,7 +200,7 @@ def _in_training_splits(seed: int, cases: int, folder: pathlib.Path) -> Totals:
     """What a run that begins has of its training split."""
     parts = build.load(config)
     batcher = parts.train_batcher()
-    arrays = {name: getattr(batcher.examples, name) for name in stored_split.ARRAYS}
+    arrays = vars(batcher.examples)
     digest = record._of_data(parts, (record.TRAINING,))
     return {**arrays, "ids": batcher.units.ids, "offsets": batcher.units.offsets}, digest
 

@@ -87,17 +87,17 @@ def test_in_a_step(tmp_path, whole, listening, monkeypatch):
 )
 def test_in_an_evaluation(tmp_path, whole, listening, monkeypatch, batch):
   """Before the first step, between epochs, at the end: the evaluation is made again, once."""
-  run, count = predict.Predictor._run, [0]
+  forward, count = predict.forward, [0]
 
-  def run_and_terminate(*args):
-    for item in run(*args):
-      count[0] += 1
-      if count[0] == batch:
-        terminate()
-      yield item
+  def forward_and_terminate(*args):
+    outputs = forward(*args)
+    count[0] += 1
+    if count[0] == batch:
+      terminate()
+    return outputs
 
   with monkeypatch.context() as patch:
-    patch.setattr(predict.Predictor, "_run", run_and_terminate)
+    patch.setattr(predict, "forward", forward_and_terminate)
     with pytest.raises(preemption.Preempted):
       train_and_evaluate(config(), tmp_path)
   monkeypatch.setattr(preemption._Heard, "signal", False)
