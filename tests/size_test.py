@@ -16,14 +16,14 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 256,
-  "product lines": 47_600,
-  "product statements": 25_950,
-  "comprehensions per 1,000 statements": 54,
-  "conditional expressions per 1,000 statements": 28,
-  "test lines": 35_550,
-  "tracked files": 720,
-  "words of Markdown": 9_800,  # outside tables and code
+  "product files": 238,
+  "product lines": 38_520,
+  "product statements": 22_710,
+  "comprehensions per 1,000 statements": 45,
+  "conditional expressions per 1,000 statements": 23,
+  "test lines": 28_930,
+  "tracked files": 690,
+  "words of Markdown": 9_700,  # outside tables and code
 }
 
 
