@@ -232,6 +232,11 @@ def read(workdir: epath.PathLike) -> dict:
   except (FileNotFoundError, ValueError) as error:
     if not begun(workdir):
       raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
+    if not path.exists() and (path.parent / "identity.json").exists():
+      raise InputError(
+        f"{workdir} is a run of an earlier version of as2jax, which this one does not open: train again "
+        "in another --workdir"
+      ) from None
     raise InputError(
       f"{path} is missing, was damaged or changed by hand ({error}): put it back, or train again in "
       "another --workdir"

@@ -254,6 +254,11 @@ def test_a_run_without_its_identity_is_refused(there, damage):
   path.unlink() if damage != "flip" else path.write_bytes(content)
   with pytest.raises(InputError, match="run.json is missing, was damaged"):
     Run(there / "x").ranker()
+  if damage == "absent":
+    (there / "x/identity.json").write_text("{}")  # as earlier versions wrote
+    with pytest.raises(InputError, match="is a run of an earlier version"):
+      Run(there / "x").ranker()
+    (there / "x/identity.json").unlink()
   with pytest.raises(InputError, match="run.json is missing, was damaged"):
     resume(there)
 
