@@ -6,12 +6,13 @@ The keys of a model, an encoder or a loss have their ranges beside the fields of
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from as2jax.config.overrides import flatten
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.registry import AtLeast, OneOf, Range, Share
+from as2jax.runtime.registry import AtLeast, OneOf, Share
 
 SPLITS = ("train", "dev", "test", "heldout")
 # Names that are defined above this folder (`registry.resolve`).
@@ -59,10 +60,12 @@ def _are_multipliers(pairs: Any) -> bool:
   return True
 
 
-PATHS = Range(
-  lambda paths: _are_texts(paths) and "" not in paths, "give paths as texts, such as ('negatives',)"
-)
-RANGES: dict[str, Range] = {
+def _are_paths(values: Any) -> bool:
+  return _are_texts(values) and "" not in values
+
+
+PATHS = "give paths as texts, such as ('negatives',)"
+RANGES: dict[str, OneOf | AtLeast] = {
   **dict.fromkeys(COUNTS.split(), AtLeast(1)),
   **dict.fromkeys(NOT_NEGATIVE.split(), AtLeast(0)),
   **dict.fromkeys(("optimizer.b1", "optimizer.b2", "data.holdout"), Share()),
@@ -73,31 +76,36 @@ RANGES: dict[str, Range] = {
   "encoder.vocabulary": OneOf(("train", "data", "file")),
   "encoder.unknown_words": OneOf(("skip", "zero", "mean", "uniform")),
   "evaluation.depth": AtLeast(5),
-  "seeds": Range(
+}
+# Of other keys: what must hold, and what to give.
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+  "seeds": (
     lambda seeds: _whole(seeds, 0) and max(seeds) < 2**31,
     "give different whole numbers from 0, such as (0, 1, 2)",
   ),
-  "batch.row_lengths": Range(
+  "batch.row_lengths": (
     lambda lengths: _whole(lengths, 1) and sorted(lengths) == list(lengths),
     "give whole numbers of tokens, the shortest first, such as (64, 128)",
   ),
-  "evaluation.splits": Range(
+  "evaluation.splits": (
     _are_splits,
     f"give some of {', '.join(SPLITS)}, such as ('dev', 'test'); dev+test stands for the questions of "
     "both",
   ),
-  "data.train_fraction": Range(lambda part: 0 < part <= 1, "give a number above 0, up to 1"),
-  "data.max_length": Range(
-    lambda length: length == 0 or length >= 4, "give 4 or more, or 0 for the encoder's own limit"
+  "data.train_fraction": (lambda part: 0 < part <= 1, "give a number above 0, up to 1"),
+  "data.max_length": (
+    lambda length: length == 0 or length >= 4,
+    "give 4 or more, or 0 for the encoder's own limit",
   ),
-  "data.prompts": Range(
+  "data.prompts": (
     lambda texts: _are_texts(texts) and len(texts) in (0, 2),
     "give the texts that stand before questions and before candidates, such as ('query: ', '')",
   ),
-  "data.mined": PATHS,
-  "data.teachers": PATHS,
-  "optimizer.lr_multipliers": Range(
-    _are_multipliers, "give (regular expression, factor) pairs, such as (('^head', 10.0),)"
+  "data.mined": (_are_paths, PATHS),
+  "data.teachers": (_are_paths, PATHS),
+  "optimizer.lr_multipliers": (
+    _are_multipliers,
+    "give (regular expression, factor) pairs, such as (('^head', 10.0),)",
   ),
 }
 
@@ -111,6 +119,8 @@ def check(config: Any) -> None:
     if key in NAMES:
       allowed = OneOf(tuple(registry.resolve(NAMES[key])))
     problem = allowed.problem(value) if allowed else ""
+    if key in RULES and not RULES[key][0](value):
+      problem = RULES[key][1]
     if isinstance(value, float) and not math.isfinite(value):
       problem = "give a finite number"
     if problem:

@@ -9,28 +9,26 @@ of a class, which are checked before anything is read and by the class's constru
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
 import os
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from as2jax.runtime.errors import InputError
 
 
 class Table(dict[str, str]):
-  """{name: `module:Class`}; `base`, `module:Class` too, is what each class must derive from."""
+  """{name: `module:Class`}; each class derives from `base`, `module:Class` too."""
 
-  def __init__(self, base: str, classes: dict[str, str]):
-    super().__init__(classes)
-    self.base = base
+  base: str
 
 
 MODELS = Table(
-  "as2jax.models.system:System",
   {
     "biencoder": "as2jax.models.biencoder:BiEncoder",
     "triplet": "as2jax.models.asbert:Triplet",
@@ -47,10 +45,10 @@ MODELS = Table(
     "overlap_regression": "as2jax.models.lexical:OverlapRegression",
     "idf_overlap": "as2jax.models.lexical:IDFOverlap",
     "bm25": "as2jax.models.lexical:BM25",
-  },
+  }
 )
+MODELS.base = "as2jax.models.system:System"
 ENCODERS = Table(
-  "flax.linen:Module",
   {
     "bert": "as2jax.encoders.bert:BertEncoder",
     "roberta": "as2jax.encoders.bert:BertEncoder",
@@ -61,10 +59,10 @@ ENCODERS = Table(
     "static": "as2jax.encoders.static:StaticEncoder",
     "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",
     "words": "as2jax.encoders.piece_vectors:StaticEncoder",
-  },
+  }
 )
+ENCODERS.base = "flax.linen:Module"
 LOSSES = Table(
-  "as2jax.models.losses:Loss",
   {
     "none": "as2jax.models.losses:Loss",
     "triplet": "as2jax.models.losses:TripletLoss",
@@ -78,8 +76,9 @@ LOSSES = Table(
     "list_softmax": "as2jax.models.ranking_losses:ListSoftmax",
     "ranknet": "as2jax.models.ranking_losses:RankNet",
     "distillation": "as2jax.models.ranking_losses:Distillation",
-  },
+  }
 )
+LOSSES.base = "as2jax.models.losses:Loss"
 
 
 def find(table: Table, name: str, key: str) -> type:
@@ -160,48 +159,63 @@ def check_ranges(cls: Any, section: Any, key: str) -> None:
     value = section.get(field.name)
     if value is not None and typing.get_origin(field.type) is Annotated:
       for bound in field.type.__metadata__:
-        if isinstance(bound, Range) and (problem := bound.problem(value)):
+        if problem := bound.problem(value):
           raise InputError(f"{key}.{field.name} = {value!r}: {problem}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
-  """Checks the value of a field: whether it `holds`, and the advice where it does not."""
+class OneOf:
+  """Allows one of some names."""
 
-  holds: Callable[[Any], bool]
-  advice: str
+  names: Sequence[str]
 
   def problem(self, value: Any) -> str:
-    """Returns the advice where a value is out of range, else ""."""
-    return "" if self.holds(value) else self.advice
+    """Returns what to give where a value is out of range, else ""."""
+    return "" if value in self.names else f"use one of {', '.join(self.names)}"
 
 
-def OneOf(names: Sequence[str]) -> Range:
-  """Allows one of some names."""
-  return Range(lambda value: value in names, f"use one of {', '.join(names)}")
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+  """Allows a finite number, `least` or more, below `below`."""
+
+  least: float
+  below: float = math.inf
+
+  def problem(self, value: Any) -> str:
+    """Returns what to give where a value is out of range, else ""."""
+    if self.least <= value < self.below:
+      return ""
+    if self.below < math.inf:
+      return f"give a number from {self.least} to below {self.below}"
+    return f"give {self.least} or more"
 
 
-def AtLeast(least: float) -> Range:
-  """Allows a finite number, `least` or more."""
-  return Range(lambda value: least <= value < math.inf, f"give {least} or more")
-
-
-def Above(limit: float) -> Range:
+@dataclasses.dataclass(frozen=True)
+class Above:
   """Allows a finite number greater than `limit`."""
-  return Range(lambda value: limit < value < math.inf, f"give a number above {limit}")
+
+  limit: float
+
+  def problem(self, value: Any) -> str:
+    """Returns what to give where a value is out of range, else ""."""
+    return "" if self.limit < value < math.inf else f"give a number above {self.limit}"
 
 
-def Each(bound: Range) -> Range:
+@dataclasses.dataclass(frozen=True)
+class Each:
   """Allows one or more values, each within `bound`."""
-  advice = f"give one value or more, and for each: {bound.advice}"
-  return Range(lambda values: bool(values) and all(map(bound.holds, values)), advice)
+
+  bound: OneOf | AtLeast
+
+  def problem(self, values: Any) -> str:
+    """Returns what to give where a value is out of range, else ""."""
+    for value in values:
+      if problem := self.bound.problem(value):
+        return f"for each: {problem}"
+    return "" if values else "give one value or more"
 
 
-def Share() -> Range:
-  """Allows a part of a whole: a rate of dropout, the decay of a running average."""
-  return Range(lambda value: 0 <= value < 1, "give a number from 0 to below 1")
-
-
+Share = functools.partial(AtLeast, 0, 1)  # a part of a whole, such as a rate of dropout
 Rate = Annotated[float, Share()]
 Precision = Annotated[Any, OneOf(("default", "high", "highest"))]  # of float32 matrix products
 Dtype = Annotated[str, OneOf(("float32", "bfloat16"))]  # of a computation
