@@ -74,7 +74,9 @@ def forward(step: Any, mesh: Mesh, variables: Any, batcher: Batcher, plan: Plan,
   """Return a step's output of one batch of a plan, padded to `shape` where one is given."""
   preemption.check()
   batch = batcher.batch(plan, number, *shape, only=sharding.local_shards(mesh, batcher.shards))
-  return step(variables, sharding.place_predict(batch, mesh, shards=batcher.shards))
+  return step(
+    variables, sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
+  )
 
 
 def gather(

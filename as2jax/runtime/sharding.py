@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import operator
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,8 @@ RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
   (r"\bpooler/kernel$", (P("fsdp", None),)),
 )
 TRANSFORMER = "encoder/layers/"  # in the paths of such models alone
+BATCH = P(None, None, ("data", "fsdp"))  # of batch arrays `[seed, accumulate, shard, …]`
+PREDICTED = P(None, ("data", "fsdp"))  # of batch arrays `[1, shard, …]`, which all seeds share
 
 
 def make_mesh(
@@ -44,7 +47,7 @@ def make_mesh(
   """
   devices = jax.devices() if devices is None else devices
   cpu_compiler.check(devices[0].platform)
-  devices = sorted(devices, key=lambda device: getattr(device, "process_index", 0))
+  devices = sorted(devices, key=operator.attrgetter("process_index"))
   if len(devices) % (fsdp * tensor * rows):
     raise InputError(
       f"sharding.fsdp × sharding.tensor = {fsdp * tensor} does not divide {len(devices)} devices"
@@ -99,16 +102,6 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, P())
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """Returns the sharding of batch arrays `[seed, accumulate, shard, …]`."""
-  return NamedSharding(mesh, P(None, None, ("data", "fsdp")))
-
-
-def predict_sharding(mesh: Mesh) -> NamedSharding:
-  """Returns the sharding of batch arrays `[1, shard, …]`, which all seeds share."""
-  return NamedSharding(mesh, P(None, ("data", "fsdp")))
-
-
 def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
   """Returns the spec of one parameter of a model over a transformer, by `RULES`."""
   sizes = {**mesh.shape, None: 1}
@@ -148,27 +141,19 @@ def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
   return tuple(sorted(mine))
 
 
-def place(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
-  """Puts a host batch `[seed, accumulate, shard, …]` on the devices of the mesh.
+def place(batch: Any, mesh: Mesh, *, shards: int | None = None, spec: PartitionSpec = BATCH) -> Any:
+  """Puts a host batch, to be trained on (`BATCH`) or predicted (`PREDICTED`), on the mesh's devices.
 
   `batch` holds the `local_shards` of so many `shards`; where that is None, it holds all.
   """
-  return _assemble(batch, batch_sharding(mesh), 2, shards)
-
-
-def place_predict(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
-  """Puts a host batch `[1, shard, …]`, to be predicted, on the devices; `shards` as in `place`."""
-  return _assemble(batch, predict_sharding(mesh), 1, shards)
-
-
-def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None) -> Any:
-  if sharding.mesh.shape["rows"] > 1:
+  sharding, axis = NamedSharding(mesh, spec), len(spec) - 1
+  if mesh.shape["rows"] > 1:
     return _over_rows(batch, sharding, axis + 1)
   if sharding.is_fully_addressable:
     return jax.device_put(batch, sharding)
   if shards is None:
     return put(batch, sharding)
-  mine = local_shards(sharding.mesh, shards)
+  mine = local_shards(mesh, shards)
 
   def one(leaf):
     shape = (*leaf.shape[:axis], shards, *leaf.shape[axis + 1 :])

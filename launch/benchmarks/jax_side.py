@@ -76,7 +76,7 @@ class JaxSide:
     """Put a batch on the device."""
     if self.work.trained:
       return sharding.place(jax.tree.map(lambda x: np.stack([x]), batch), self.mesh)
-    return sharding.place_predict(batch, self.mesh)
+    return sharding.place(batch, self.mesh, spec=sharding.PREDICTED)
 
   def arguments(self, placed: Any) -> tuple:
     """Return what the step's function takes; the rate is that of the middle of an epoch."""

@@ -70,7 +70,7 @@ def test_each_host_makes_the_shards_that_its_devices_hold(monkeypatch):
   batch = np.arange(2 * 6 * 3).reshape(1, 2, 6, 3)
   for placed in (sharding.place(batch, mesh), sharding.place(batch, mesh, shards=6)):
     np.testing.assert_array_equal(placed, batch)
-    assert placed.sharding == sharding.batch_sharding(mesh)
+    assert placed.sharding == NamedSharding(mesh, sharding.BATCH)
 
 
 def test_moments_follow_their_parameters():

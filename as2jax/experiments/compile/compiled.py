@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from as2jax.config import check
 from as2jax.evaluation.predict import PAIRS, make_predict_step
@@ -89,7 +90,7 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
     return jax.tree.map(placed, batch)
 
   def train():
-    batch = of_shards(shard, (n, config.batch.accumulate), sharding.batch_sharding(mesh))
+    batch = of_shards(shard, (n, config.batch.accumulate), NamedSharding(mesh, sharding.BATCH))
     step = make_train_step(model, parts.loss, optimizer, rate, mesh=mesh, state=state, seeds=n)
     each = []
     for kind in (np.uint32, np.float32, np.bool_):
@@ -98,7 +99,7 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
 
   layout = "sentences" if model.encodes else model.layout
   question = parts.predict_batcher(parts.dataset.splits["dev"], layout)
-  asked = of_shards(parts.batch(question), (1,), sharding.predict_sharding(mesh))
+  asked = of_shards(parts.batch(question), (1,), NamedSharding(mesh, sharding.PREDICTED))
   method = "encode" if model.encodes else "__call__"
   predict_step = make_predict_step(model, method, mesh=mesh, seeds=n)
 
