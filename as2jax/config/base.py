@@ -6,6 +6,77 @@ A key that is `None` is taken from the pretrained weights, or is not a field of 
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
+# The update rule and its rates.
+OPTIMIZER = {
+  "name": "adam",
+  "rate": 2e-5,
+  "schedule": "constant",  # constant | linear
+  "warmup": 0.0,  # part of the first epoch's examples
+  "b1": 0.9,
+  "b2": 0.999,
+  "eps": 1e-8,
+  "clip_norm": 1.0,  # 0: off
+  "weight_decay": 0.0,
+  "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
+  # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
+  # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).
+  "lr_multipliers": (),
+}
+# The data set and the part of it that is used.
+DATA = {
+  # See `as2jax data list`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
+  "name": "wikiqa",
+  "train": "",
+  "dev": "",
+  "test": "",
+  "columns": "",  # of your own files: FIELD=COLUMN,…, such as question=query,label=is_correct
+  "drop": False,  # of your own files: leave out rows without text and repeated ones
+  "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
+  # What is put before each question and each candidate, ("query: ", "passage: "); a cross-encoder
+  # has the first alone. (): as a published model's folder says (encoder.name = sentence_bert or
+  # reranker), and nothing of any other encoder's; ("", ""): nothing.
+  "prompts": (),
+  "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
+  "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
+  "download": True,  # whether the public archive may be downloaded
+  # Folders of `as2jax lab mine`, whose negatives become further candidates of training questions.
+  "mined": (),
+  # False: training questions keep their positives alone, beside mined negatives.
+  "labelled_negatives": True,
+  "train_filter": "all",  # all | answerable | both: which training questions
+  # Fraction of the training questions that forms the split `heldout`, the same for every run.
+  # It is not trained on and selects in place of dev.
+  "holdout": 0.0,
+  "train_fraction": 1.0,  # of the remaining training questions, the same for every seed
+  "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
+  # Tokens of a unit, special tokens included; 0: as many as the encoder or its folder allows.
+  "max_length": 128,
+  # First-stage ranking: the run whose best candidates a joint model (or best passages a
+  # cross-encoder over a pool) re-ranks; for a joint model also run files, with `{split}`.
+  "ranking": "",
+  # Of joint models: the order of the training questions, which the run above may have been trained
+  # on. "": its order; `shuffled`: its best K in random order; or a run or run file such as the
+  # cross-fitted scores of `as2jax lab distill`.
+  "ranking_train": "",
+  # Distillation: runs that have ranked the training questions, or run files with {split}; several
+  # are averaged.
+  "teachers": (),
+  "ranking_size": 5,  # of joint models: K, how many of them
+}
+# Which examples form a batch, and its shapes.
+BATCH = {
+  "sampler": "paper",  # paper | grouped | shared
+  "examples": 32,  # per batch: exactly (paper) or at most (grouped, shared)
+  "rows": 24,  # per batch of whole questions
+  "row_lengths": (128,),
+  "packed": True,  # several units per row
+  "shards": 1,  # parts of a batch; a device holds one or more
+  "accumulate": 1,  # batches per step
+  "num_row_buckets": 2,  # how many different numbers of rows `paper` batches may have
+  "triplet_tile": 32,  # triplets of a huge question come in tiles of tile × tile
+  "predict_rows": 32,
+}
+
 
 def get_config() -> ConfigDict:
   """Returns the base of all configs."""
@@ -27,12 +98,25 @@ def get_config() -> ConfigDict:
   )
   config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
 
-  config.data = _data()
-  config.encoder = _encoder()
+  config.data = ConfigDict(DATA)
+  # A published transformer; other encoders have their own keys (`recipes.static` and others).
+  config.encoder = ConfigDict(
+    {
+      "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
+      "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
+      "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
+      "precision": placeholder(str),
+      "hidden_dropout": placeholder(float),
+      "attention_dropout": placeholder(float),
+      "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's)
+      "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
+      "remat": False,  # gradient checkpointing
+    }
+  )
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
   config.loss = ConfigDict({"name": "none"}, type_safe=True)
-  config.batch = _batch()
-  config.optimizer = _optimizer()
+  config.batch = ConfigDict(BATCH)
+  config.optimizer = ConfigDict(OPTIMIZER)
   config.evaluation = ConfigDict(
     {
       "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
@@ -58,105 +142,3 @@ def get_config() -> ConfigDict:
     {"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True, "gradient_norms": False}
   )
   return config
-
-
-def _optimizer() -> ConfigDict:
-  """The section `optimizer`: the update rule and its rates."""
-  return ConfigDict(
-    {
-      "name": "adam",
-      "rate": 2e-5,
-      "schedule": "constant",  # constant | linear
-      "warmup": 0.0,  # part of the first epoch's examples
-      "b1": 0.9,
-      "b2": 0.999,
-      "eps": 1e-8,
-      "clip_norm": 1.0,  # 0: off
-      "weight_decay": 0.0,
-      "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
-      # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
-      # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).
-      "lr_multipliers": (),
-    }
-  )
-
-
-def _data() -> ConfigDict:
-  """The section `data`: the data set and the part of it that is used."""
-  return ConfigDict(
-    {
-      # See `as2jax data list`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
-      "name": "wikiqa",
-      "train": "",
-      "dev": "",
-      "test": "",
-      "columns": "",  # of your own files: FIELD=COLUMN,…, such as question=query,label=is_correct
-      "drop": False,  # of your own files: leave out rows without text and repeated ones
-      "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
-      # What is put before each question and each candidate, ("query: ", "passage: "); a cross-encoder
-      # has the first alone. (): as a published model's folder says (encoder.name = sentence_bert or
-      # reranker), and nothing of any other encoder's; ("", ""): nothing.
-      "prompts": (),
-      "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
-      "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
-      "download": True,  # whether the public archive may be downloaded
-      # Folders of `as2jax lab mine`, whose negatives become further candidates of training questions.
-      "mined": (),
-      # False: training questions keep their positives alone, beside mined negatives.
-      "labelled_negatives": True,
-      "train_filter": "all",  # all | answerable | both: which training questions
-      # Fraction of the training questions that forms the split `heldout`, the same for every run.
-      # It is not trained on and selects in place of dev.
-      "holdout": 0.0,
-      "train_fraction": 1.0,  # of the remaining training questions, the same for every seed
-      "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
-      # Tokens of a unit, special tokens included; 0: as many as the encoder or its folder allows.
-      "max_length": 128,
-      # First-stage ranking: the run whose best candidates a joint model (or best passages a
-      # cross-encoder over a pool) re-ranks; for a joint model also run files, with `{split}`.
-      "ranking": "",
-      # Of joint models: the order of the training questions, which the run above may have been trained
-      # on. "": its order; `shuffled`: its best K in random order; or a run or run file such as the
-      # cross-fitted scores of `as2jax lab distill`.
-      "ranking_train": "",
-      # Distillation: runs that have ranked the training questions, or run files with {split}; several
-      # are averaged.
-      "teachers": (),
-      "ranking_size": 5,  # of joint models: K, how many of them
-    }
-  )
-
-
-def _encoder() -> ConfigDict:
-  """A published transformer; other encoders have their own keys (`presets.static` and others)."""
-  return ConfigDict(
-    {
-      "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
-      "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
-      "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
-      "precision": placeholder(str),
-      "hidden_dropout": placeholder(float),
-      "attention_dropout": placeholder(float),
-      "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's)
-      "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
-      "remat": False,  # gradient checkpointing
-    }
-  )
-
-
-def _batch() -> ConfigDict:
-  """The section `batch`: which examples form a batch, and its shapes."""
-  return ConfigDict(
-    {
-      "sampler": "paper",  # paper | grouped | shared
-      "examples": 32,  # per batch: exactly (paper) or at most (grouped, shared)
-      "rows": 24,  # per batch of whole questions
-      "row_lengths": (128,),
-      "packed": True,  # several units per row
-      "shards": 1,  # parts of a batch; a device holds one or more
-      "accumulate": 1,  # batches per step
-      "num_row_buckets": 2,  # how many different numbers of rows `paper` batches may have
-      "triplet_tile": 32,  # triplets of a huge question come in tiles of tile × tile
-      "predict_rows": 32,
-    }
-  )

@@ -13,7 +13,7 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import base, check, jobs, recipes
+from as2jax.config import base, check, jobs
 from as2jax.config import overrides as config_overrides
 from as2jax.data import tables, user_files
 from as2jax.data.text import normalise
@@ -155,6 +155,8 @@ def train(
   if data is not None:
     if not data or set(data) - {"train", "dev", "test"}:
       raise InputError(f"data = {list(data)}: give a file or a frame for train, dev or test")
+    from as2jax.config import recipes
+
     values |= recipes.own_files(config, paths)
   if len(frames) < len(paths):
     if frames:
