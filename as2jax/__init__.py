@@ -7,14 +7,11 @@ for hit in ranker.rank("how are glacier caves formed", candidates):
   print(hit.score, hit.text)
 """
 
-from as2jax.runtime import startup
+import os
+from typing import TYPE_CHECKING
 
-startup.listen_for_interrupt()
-
-from typing import TYPE_CHECKING  # noqa: E402
-
-from as2jax.runtime import cpu_compiler, registry  # noqa: E402
-from as2jax.runtime.version import __version__ as __version__  # noqa: E402
+from as2jax.runtime import cpu_compiler, registry
+from as2jax.runtime.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers and editors: the names below, without their imports
   from as2jax.data.dataset import dataset as dataset
@@ -35,7 +32,9 @@ if TYPE_CHECKING:  # for type checkers and editors: the names below, without the
   from as2jax.runtime.errors import InputError as InputError
 
 cpu_compiler.leave_out_wrong_fusions()
-cpu_compiler.silence_hints()
+# Else XLA writes, for each program from the compilation cache, four kilobytes of its own preferences
+# as features that the CPU lacks.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # The public names, imported when they are first asked for: `import as2jax` stays light.
 _PUBLIC = {

@@ -31,7 +31,7 @@ class _ToStandardError(logging.Handler):
   """Prints a record's text on what is standard error then; of `CHATTY` libraries warnings only.
 
   Their loggers keep their levels: jax takes a level that is set on its logger for its C++ code, too,
-  and overrides `cpu_compiler.silence_hints` with it.
+  and overrides TF_CPP_MIN_LOG_LEVEL with it.
   """
 
   def emit(self, record: logging.LogRecord) -> None:

@@ -26,15 +26,6 @@ def leave_out_wrong_fusions(environment: MutableMapping[str, str] = os.environ) 
     environment["XLA_FLAGS"] = f"{flags} --{OPTION}=".strip()
 
 
-def silence_hints(environment: MutableMapping[str, str] = os.environ) -> None:
-  """Hides XLA's messages below fatal ones, unless TF_CPP_MIN_LOG_LEVEL says what to show.
-
-  For each program from the compilation cache XLA would write four kilobytes of its own preferences
-  as features that the CPU lacks. It has an effect before jaxlib is first imported.
-  """
-  environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
 def check(platform: str) -> None:
   """Raises InputError where `platform` is "cpu" and the installed jaxlib is refused there."""
   import jaxlib  # not at the top: `as2jax` can be imported without it

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from typing import NoReturn
 
-from as2jax.runtime import processes, startup
+from as2jax.runtime import processes
 
 AGAIN = 75  # EX_TEMPFAIL: the same command continues the run
 INTERRUPTED = 128 + signal.SIGINT  # as shells report it; the same command continues the run, too
@@ -95,20 +95,17 @@ def _note_interrupt() -> bool:
 
 def _hear(reader: int) -> None:
   """Acts on the first SIGINT, and ends the process at the second one; runs in a thread."""
-  _await_interrupt(reader)
+  while signal.SIGINT not in os.read(reader, 1):
+    pass  # the pipe tells of other signals, too
   if not _note_interrupt():
-    _end(startup.NOTHING)
+    _end("stopped by SIGINT: there was nothing to save; the same command goes on")
   if processes.started():
     os.kill(os.getpid(), signal.SIGTERM)  # jax tells the other processes
   if not select.select([reader], [], [], LATE)[0]:
     _say("SIGINT: it ends when the step under way is done and saved; a second one ends it at once")
-  _await_interrupt(reader)
-  _end("stopped by a second SIGINT; the same command goes on from the last checkpoint")
-
-
-def _await_interrupt(reader: int) -> None:
   while signal.SIGINT not in os.read(reader, 1):
-    pass  # the pipe tells of other signals, too
+    pass
+  _end("stopped by a second SIGINT; the same command goes on from the last checkpoint")
 
 
 def _say(text: str) -> None:

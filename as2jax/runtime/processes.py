@@ -167,6 +167,8 @@ def by_first(function: Callable[[], T]) -> T:
 
 def in_order(function: Callable[[], T]) -> T:
   """Calls `function`, which reuses the files it creates, in the first process, then in the others."""
+  if _Run.count == 1:
+    return function()
   results: list[T] = []
   by_first(lambda: results.append(function()))
   return results[0] if first() else function()
