@@ -95,7 +95,7 @@ def test_a_table_of_documents(tmp_path, caplog):
     assert f"{path}: {text}" in caplog.text
   with pytest.raises(InputError, match="1 of 4 documents have no text; .*--drop"):
     documents.read(str(path), "text=reply")
-  with pytest.raises(InputError, match="no text; give it in a column text"):
+  with pytest.raises(InputError, match="there is no column text .*--columns text=COLUMN"):
     documents.read(str(path), "id=number")
   path.write_text("number,reply\n7,b\n8,c\n7,b\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])

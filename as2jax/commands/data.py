@@ -127,6 +127,6 @@ def squad(
 
   if split not in ("train", "dev", "test"):
     raise InputError(f"--split={split}: use train, dev or test")
-  tables.check_place(target, "TARGET", source=file)
+  tables.check_target(target, "TARGET", source=file, forms=("",))
   rows = reader.asnq_rows(file, split=split)
   print(f"{target}: {asnq.write_asnq(target, rows)} rows")

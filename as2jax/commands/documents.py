@@ -72,16 +72,12 @@ def _rows(
   seen: dict[str, tuple[int, str]] = {}  # the first row of each id
   empty: list[int] = []
   for number, record in table.rows:
-    names = tuple(record or ())
-    fields = column_names.resolve(names, named, table, number, DOCUMENT_NAMES) if record else {}
-    if record and "text" not in fields:
-      raise table.error(
-        f"no text; give it in a column text, candidate or answer, or name the column: --columns "
-        f"text=COLUMN ({column_names.listed(names)})",
-        number,
+    text = row_id = ""
+    if record:
+      fields = column_names.resolve(
+        tuple(record), named, table, number, DOCUMENT_NAMES, needed=("text",)
       )
-    text = record[fields["text"]] if record else ""
-    row_id = record.get(fields.get("id", "id")) if record else ""
+      text, row_id = record[fields["text"]], record.get(fields.get("id", "id"), "")
     row_id = "" if row_id is None else row_id
     if problem := text_problem("text", text) or text_problem("candidate_id", row_id):
       raise table.error(problem, number)

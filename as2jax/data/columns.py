@@ -63,22 +63,27 @@ def simple(name: str) -> str:
 
 
 def resolve(
-  columns: Sequence[str], named: Mapping[str, str], table: Any, number: int | None = None,
+  columns: Sequence[str],
+  named: Mapping[str, str],
+  table: Any,
+  number: int | None = None,
   names: Fields = NAMES,
-) -> dict[str, str]:  # fmt: skip
+  needed: Sequence[str] = (),
+) -> dict[str, str]:
   """Find the column of each field: {field: column}.
 
   A field that was named is that column; else it is the column that has its own name, else the only
   one that has another of its names.
 
-  Raises InputError: a column that was named is not there, or two may be one field; names row
-  `number`.
+  Raises InputError: a column that was named or is `needed` is not there, or two may be one field;
+  names row `number`.
   """
+  there = f"there are {quoted(', '.join(map(str, columns)), 120)}"
   resolved: dict[str, str] = {}
   for field, column in named.items():
     same = [c for c in columns if simple(c) == simple(column)]
     if not same:
-      problem = f"there is no column {column!r}, which was named for {field}; {listed(columns)}"
+      problem = f"there is no column {column!r}, which was named for {field}; {there}"
       raise table.error(problem, number)
     resolved[field] = column if column in same else same[0]
   for field, known in names.items():
@@ -92,19 +97,11 @@ def resolve(
       raise table.error(f"{problem}; keep one, or name it: --columns {field}={found[0]}", number)
     if found:
       resolved[field] = (exact or found)[0]
+  for field in needed:
+    if field not in resolved:
+      near, hint = difflib.get_close_matches(field, columns, 1), ""
+      if near:
+        hint = f"did you mean {near[0]!r}? "
+      how = f"{hint}name it: --columns {field}={(near or ['COLUMN'])[0]}"
+      raise table.error(f"there is no column {field} ({there}); {how}", number)
   return resolved
-
-
-def missing(field: str, columns: Sequence[str]) -> str:
-  """Say that no column is `field`, and which one may be meant."""
-  near = difflib.get_close_matches(field, columns, 1)
-  hint = f"did you mean {near[0]!r}? " if near else ""
-  column = near[0] if near else "COLUMN"
-  return (
-    f"there is no column {field} ({listed(columns)}); {hint}name it: --columns {field}={column}"
-  )
-
-
-def listed(columns: Sequence[str]) -> str:
-  """List the columns that there are, for a message."""
-  return f"there are {quoted(', '.join(map(str, columns)), 120)}"

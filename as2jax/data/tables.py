@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -111,7 +111,13 @@ def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
   delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.partition("\n")[0].count)
   plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
   table, faults = Table(str(path), (), []), []
-  for number, cells in _records(table, text, delimiter, plain):
+  records: Iterable[tuple[int, list[str]]]
+  if plain:
+    lines = text.removesuffix("\n").split("\n")
+    records = enumerate((line.removesuffix("\r").split("\t") for line in lines), 1)
+  else:
+    records = csv_records(io.StringIO(text, newline="\n"), delimiter, table.error)
+  for number, cells in records:
     if not table.columns:
       table.columns = tuple(cells)
       if len(set(cells)) < len(cells):
@@ -128,20 +134,6 @@ def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
     del table.rows[-1]
   table.refuse(faults)
   return table
-
-
-def _records(
-  table: Table, text: str, delimiter: str, plain: bool
-) -> Iterator[tuple[int, list[str]]]:
-  """Yield the cells of each record with the number of its first line."""
-  if plain:
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-      cells = line.removesuffix("\r").split("\t")
-      if "\r" in "".join(cells):
-        raise table.error("there is a carriage return inside the line; remove it", number)
-      yield number, cells
-    return
-  yield from csv_records(io.StringIO(text, newline="\n"), delimiter, table.error)
 
 
 _CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^\t\n"]*?))(?:\t|\r?\n|\r?\Z)')
@@ -204,35 +196,29 @@ def _frame(frame: Any) -> Table:
   return Table("the frame", columns, list(enumerate(rows)), unit="row")
 
 
-def check_target(target: str, option: str = "--output", *, source: str = "") -> None:
+def check_target(
+  target: str, option: str = "--output", *, source: str = "", forms: Sequence[str] = SUFFIXES
+) -> None:
   """Raise InputError where no table can be written to `target`; make its folder where it can.
 
   `option` is what the message calls it; `source` the file whose rows will be written, which must be
-  another.
+  another; `forms` the suffixes that it may have ("" for any).
   """
   suffix = os.path.splitext(target)[1].lower()
-  if suffix not in SUFFIXES:
-    raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
-  check_place(target, option, source=source)
-  if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-    raise InputError(f"{option}={target}: {PYARROW}")
-
-
-def check_place(target: str, option: str, *, source: str) -> None:
-  """Raise InputError as `check_target` does, for a file of any form."""
+  if not target.lower().endswith(tuple(forms)):
+    raise InputError(f"{option}={target}: name a file that ends in {', '.join(forms)}")
   there = os.path.exists(source) and os.path.exists(target)
   if source == target or (there and os.path.samefile(source, target)):
     raise InputError(f"{option}={target} is the file that is read: name another")
+  if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+    raise InputError(f"{option}={target}: {PYARROW}")
   if "://" in target:
     return
   path = epath.Path(target)
-  scratch = path.parent / f".{path.name}.{os.getpid()}"
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-      raise OSError("it is a folder")
-    scratch.write_bytes(b"")
-    scratch.unlink()
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+      raise OSError("it is a folder, or in one that you may not write to")
   except OSError as error:
     raise InputError(
       f"{option}={target} cannot be written ({error}): name a file in a folder of yours"
@@ -249,31 +235,29 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
   rows = list(rows)
   path, suffix = epath.Path(target), os.path.splitext(target)[1].lower()
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
     if suffix == ".parquet":
       _write_parquet(path, rows)
     elif suffix in DELIMITERS:
       write_whole(path, _delimited_text(rows, DELIMITERS[suffix]))
     else:
-      lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
-      write_whole(path, "".join(f"{line}\n" for line in lines))
+      lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows]
+      write_whole(path, "".join(lines))
   except OSError as error:
     raise InputError(f"{option}={target} cannot be written: {error}") from error
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-  return list(dict.fromkeys(name for row in rows for name in row))
-
-
 def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
   """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF."""
-  columns = _columns(rows)
-  special = re.compile(f'[{delimiter}"\\n\\r]')
+  columns = dict.fromkeys(name for row in rows for name in row)
+  special = re.compile(f'[{delimiter}"\n\r]')
   lines = []
   for row in (dict(zip(columns, columns)), *rows):
     cells = []
     for name in columns:
-      cell = _text(row.get(name)) or ""
+      value = row.get(name)
+      cell = "" if value is None else str(value)
+      if isinstance(value, (dict, list)):
+        cell = json.dumps(value, ensure_ascii=False, default=str)
       if special.search(cell):
         cell = '"' + cell.replace('"', '""') + '"'
       cells.append(cell)
@@ -281,27 +265,22 @@ def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
   return "".join(lines)
 
 
-def _text(value: Any) -> str | None:
-  if isinstance(value, (dict, list)):
-    return json.dumps(value, ensure_ascii=False, default=str)
-  return None if value is None else str(value)
-
-
 def _write_parquet(path: epath.Path, rows: Sequence[Mapping]) -> None:
   import pyarrow
   from pyarrow import parquet
 
   arrays = {}
-  for name in _columns(rows):
+  for name in dict.fromkeys(name for row in rows for name in row):
     values = [row.get(name) for row in rows]
+    for i, value in enumerate(values):
+      if isinstance(value, (dict, list)):
+        values[i] = json.dumps(value, ensure_ascii=False, default=str)
     try:
-      if any(isinstance(value, (dict, list)) for value in values):
-        raise OverflowError
       arrays[name] = pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError):  # several types, or beyond 64 bits
-      arrays[name] = pyarrow.array(list(map(_text, values)))
-  content = io.BytesIO()
-  parquet.write_table(pyarrow.table(arrays), content)
+      arrays[name] = pyarrow.array([None if value is None else str(value) for value in values])
+  path.parent.mkdir(parents=True, exist_ok=True)
   scratch = path.parent / f".{path.name}.{os.getpid()}"
-  scratch.write_bytes(content.getvalue())
+  with scratch.open("wb") as file:
+    parquet.write_table(pyarrow.table(arrays), file)
   scratch.replace(path)

@@ -123,28 +123,27 @@ def read(
   """
   named = column_names.parse(columns)
   table = tables.open_table(source)
-  problems = Problems(len(table.rows), place=table.unit)
+  problems, faults = Problems(len(table.rows), place=table.unit), []
   if table.columns == HEADER and table.unit == "line" and not named:
     labelled = labelled is not False
     groups = _of_wikiqa(source, labelled)
-    _note_repeated(groups, problems, drop)
   else:
-    reading = _Reading(table, named, labelled, problems)
-    groups, labelled = reading.groups(), reading.labelled
-    _note_repeated(groups, problems, drop)
-    if problems.empty and not drop:
-      what = f"{problems}; mend the file, or leave them out: --drop"
-      reading.faults.append((problems.empty[0], what))
-    reading.finish(groups)
+    records = _records(table, named.get("candidate", "candidate"))
+    fields = _fields(table, records, named, labelled)
+    labelled = "label" in fields
+    groups = _grouped(table, records, fields, problems, faults)
+    problems.rows = len(records)
+  questions, others = _questions(groups, problems, faults, drop)
+  if problems.empty and not drop:
+    what = f"{problems}; mend the file, or leave them out: --drop"
+    faults.append((problems.empty[0], what))
+  table.refuse(faults)
+  if not questions:
+    raise table.error("no row holds a question and a candidate; add one candidate a line")
   if str(problems):
     told = "%s: %s; rows without text and repeated ones are left out" if drop else "%s: %s"
     log.warning(told, table.source, problems)
-  questions, others = [], {}
-  for group in groups:
-    questions.append(Question(group.id, group.text, tuple(row[1] for row in group.rows)))
-    for _, candidate, rest in group.rows:
-      others[group.id, candidate.id] = rest
-  return OwnFile(tuple(questions), others, problems, labelled)
+  return OwnFile(questions, others, problems, labelled)
 
 
 def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
@@ -159,168 +158,149 @@ def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
   return groups
 
 
-def _note_repeated(groups: Sequence[Group], problems: Problems, drop: bool) -> None:
-  """Note rows that repeat a candidate of their question; leave out those with its label, if `drop`."""
-  for group in groups:
-    kept, labels = [], defaultdict(set)
-    for row in group.rows:
-      number, candidate, _ = row
+def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
+  """Return (number, kind, record) of each row; a list of candidates gives one record each."""
+  records: list[tuple[int, str, dict[str, Any]]] = []
+  faults = []
+  for number, record in table.rows:
+    entries = record.get("candidates")
+    if not isinstance(entries, list):
+      records.append((number, ROW, record))
+      continue
+    shared = {key: value for key, value in record.items() if key != "candidates"}
+    if not entries:
+      records.append((number, WHOLE, shared))
+    for entry in entries:
+      if isinstance(entry, dict):
+        records.append((number, LISTED, {**shared, **entry}))
+      elif isinstance(entry, str):
+        records.append((number, LISTED, {**shared, name: entry}))
+      else:
+        faults.append(
+          (number, f"a candidate is {quoted(str(entry))}; expected a text or an object")
+        )
+  table.refuse(faults)
+  return records
+
+
+def _fields(
+  table: Table,
+  records: Sequence[tuple[int, str, dict[str, Any]]],
+  named: Mapping[str, str],
+  labelled: bool | None,
+) -> dict[str, str]:
+  """Return the column of each field that is read; `label` only where labels are."""
+  columns = table.columns
+  if columns is None:
+    columns = tuple(dict.fromkeys(name for _, _, record in records for name in record))
+  needed = ["question"]
+  if any(kind != WHOLE for _, kind, _ in records):
+    needed += ["candidate", "label"] if labelled else ["candidate"]
+  fields = column_names.resolve(columns, named, table, needed=needed)
+  if labelled is False:
+    fields.pop("label", None)
+  return fields
+
+
+def _grouped(
+  table: Table,
+  records: Sequence[tuple[int, str, dict[str, Any]]],
+  fields: Mapping[str, str],
+  problems: Problems,
+  faults: list[tuple[int, str]],
+) -> list[Group]:
+  """Group rows by question; add what is wrong to `faults`, rows without text to `problems`."""
+  groups: dict[Any, Group] = {}
+  needed = set()  # ids that some row has, so that all need them
+  for _, _, record in records:
+    needed.update(name for name in IDS if record.get(fields.get(name)) not in (None, ""))
+  for number, kind, record in records:
+    before = len(faults)
+    texts = dict.fromkeys((*REQUIRED, *CONTEXT, *IDS), "")
+    for name, column in fields.items():
+      value = record.get(column)
+      if name == "label" or value is None:
+        continue
+      if problem := text_problem(name, value):
+        faults.append((number, problem))
+      texts[name] = str(value)
+    if len(faults) > before:
+      continue
+    question, question_id = texts["question"], texts["question_id"]
+    if not question.strip() or not (kind == WHOLE or texts["candidate"].strip()):
+      problems.empty.append(number)
+      continue
+    for name in sorted(needed):
+      value = texts[name]
+      if kind == WHOLE and name == "candidate_id":
+        continue
+      if not value or ("label" in fields and not is_id(value)):  # run files need ids that are
+        faults.append((number, f"{name} is {quoted(value)}; give one on all lines or none; {ID}"))
+    key = (question_id or question) if kind == ROW else number
+    group = groups.setdefault(key, Group(question_id, question, number))
+    if group.text != question:
+      what = (
+        f"question_id {quoted(question_id)} reads {quoted(question)} here and {quoted(group.text)}"
+      )
+      where = table.place(group.number)
+      faults.append((number, f"{what} on {where}; give each question its own id"))
+    if kind == WHOLE:
+      continue
+    label = UNKNOWN
+    if "label" in fields:
+      word = str(record.get(fields["label"]))
+      label = WORDS.get(word.strip().lower(), UNKNOWN)
+      if label == UNKNOWN:
+        what = f"label is {quoted(word)}; every line needs one: 0 or 1, yes or no, true or false"
+        faults.append((number, what))
+    around = {name: texts[name] for name in CONTEXT}
+    candidate = Candidate(texts["candidate_id"], texts["candidate"], label, **around)
+    rest = {name: value for name, value in record.items() if name not in fields.values()}
+    group.rows.append((number, candidate, rest))
+  return list(groups.values())
+
+
+def _questions(
+  groups: Sequence[Group], problems: Problems, faults: list[tuple[int, str]], drop: bool
+) -> tuple[tuple[Question, ...], dict[tuple[str, str], Mapping[str, Any]]]:
+  """Return `OwnFile.questions` and `others`, with the ids and the labels of context that are missing.
+
+  Rows that repeat a candidate are noted in `problems`; those with its label too are left out if `drop`.
+  """
+  questions: dict[str, Question] = {}
+  others: dict[tuple[str, str], Mapping[str, Any]] = {}
+  for place, group in enumerate(groups, 1):
+    name = group.id or f"q{place}"
+    if name in questions:
+      what = f"question_id {quoted(name)} was already that of an earlier line"
+      how = "give each question its own, in one object or in rows alone"
+      faults.append((group.number, f"{what}; {how}"))
+      continue
+    candidates: list[Candidate] = []
+    labels: dict[str, set[int]] = defaultdict(set)
+    for number, candidate, rest in group.rows:
       seen = labels[candidate.text]
       if candidate.label in seen:
         problems.repeated.append(number)
+        if drop:
+          continue
       elif seen:
         problems.contradictory.append(number)
-      if not (drop and candidate.label in seen):
-        kept.append(row)
       seen.add(candidate.label)
-    group.rows = kept
+      key = name, candidate.id or f"{name}-{len(candidates)}"
+      if key in others:
+        what = f"candidate_id {quoted(key[1])} occurs twice in question {quoted(name)}"
+        faults.append((number, f"{what}; give each candidate its own id"))
+      others[key] = rest
+      candidates.append(dataclasses.replace(candidate, id=key[1]))
+    for i, one in enumerate(candidates):
+      if (one.previous or one.next) and one.previous_label == one.next_label == UNKNOWN:
+        before, after = label_of(labels, one.previous), label_of(labels, one.next)
+        candidates[i] = dataclasses.replace(one, previous_label=before, next_label=after)
+    questions[name] = Question(name, group.text, tuple(candidates))
   problems.repeated.sort()
   problems.contradictory.sort()
-
-
-class _Reading:
-  """The rows of a table, grouped by question; `faults` are (number, what) of each that is wrong."""
-
-  def __init__(
-    self, table: Table, named: Mapping[str, str], labelled: bool | None, problems: Problems
-  ):
-    self.table, self.problems = table, problems
-    self.faults: list[tuple[int, str]] = []
-    self.records = list(self._flat(named.get("candidate", "candidate")))
-    problems.rows = len(self.records)
-    if not self.records:
-      table.refuse(self.faults)
-      raise table.error("nothing follows the header; add one candidate a line")
-    columns = table.columns
-    if columns is None:
-      columns = tuple(dict.fromkeys(name for _, _, record in self.records for name in record))
-    self.fields = column_names.resolve(columns, named, table)
-    self.labelled = "label" in self.fields if labelled is None else labelled
-    if not self.labelled:
-      self.fields.pop("label", None)
-    needed = ["question"]
-    if any(kind != WHOLE for _, kind, _ in self.records):
-      needed += ["candidate", "label"] if self.labelled else ["candidate"]
-    for name in needed:
-      if name not in self.fields:
-        table.refuse(self.faults)
-        raise table.error(column_names.missing(name, columns))
-    self.ids = set()  # that some row has, so that all need them
-    for _, _, record in self.records:
-      self.ids.update(name for name in IDS if record.get(self.fields.get(name)) not in (None, ""))
-
-  def _flat(self, name: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield (number, kind, record) of each row; a list of candidates gives one record each."""
-    for number, record in self.table.rows:
-      entries = record.get("candidates")
-      if not isinstance(entries, list):
-        yield number, ROW, record
-        continue
-      shared = {key: value for key, value in record.items() if key != "candidates"}
-      if not entries:
-        yield number, WHOLE, shared
-      for entry in entries:
-        entry = {name: entry} if isinstance(entry, str) else entry
-        if isinstance(entry, dict):
-          yield number, LISTED, {**shared, **entry}
-        else:
-          what = f"a candidate is {quoted(str(entry))}; expected a text or an object"
-          self.faults.append((number, what))
-
-  def groups(self) -> list[Group]:
-    """Group the rows by question."""
-    groups: dict[Any, Group] = {}
-    for number, kind, record in self.records:
-      before = len(self.faults)
-      texts = self._texts(number, record)
-      question, question_id = texts.get("question", ""), texts.get("question_id", "")
-      key: Any = (question_id or question) if kind == ROW else number
-      if len(self.faults) > before:
-        continue
-      if not question.strip() or not (kind == WHOLE or texts.get("candidate", "").strip()):
-        self.problems.empty.append(number)
-        continue
-      self._check_ids(number, texts, kind)
-      group = groups.setdefault(key, Group(question_id, question, number))
-      if group.text != question:
-        what = f"question_id {quoted(question_id)} reads {quoted(question)} here and {quoted(group.text)}"
-        where = self.table.place(group.number)
-        self.faults.append((number, f"{what} on {where}; give each question its own id"))
-      if kind != WHOLE:
-        given = [texts.get(name, "") for name in ("candidate_id", "candidate", *CONTEXT)]
-        candidate_id, text, previous, after, title = given
-        label = self._label(number, record)
-        candidate = Candidate(candidate_id, text, label, previous, after, title=title)
-        read = self.fields.values()
-        rest = {name: value for name, value in record.items() if name not in read}
-        group.rows.append((number, candidate, rest))
-    return list(groups.values())
-
-  def _texts(self, number: int, record: Mapping[str, Any]) -> dict[str, str]:
-    """Read the text of each field but the label; what is wrong goes to `faults`."""
-    texts = {}
-    for field, column in self.fields.items():
-      value = record.get(column)
-      if field == "label" or value is None:
-        continue
-      if problem := text_problem(field, value):
-        self.faults.append((number, problem))
-      texts[field] = str(value)
-    return texts
-
-  def _check_ids(self, number: int, texts: Mapping[str, str], kind: str) -> None:
-    for name in sorted(self.ids):
-      value = texts.get(name, "")
-      if not value and not (kind == WHOLE and name == "candidate_id"):
-        self.faults.append(
-          (number, f"the field {name} is missing; give it on all lines or on none")
-        )
-      elif value and self.labelled and not is_id(value):  # which run files need
-        self.faults.append((number, f"{name} is {quoted(value)}; {ID}"))
-
-  def _label(self, number: int, record: Mapping[str, Any]) -> int:
-    if not self.labelled:
-      return UNKNOWN
-    value = record.get(self.fields["label"])
-    label = WORDS.get(str(value).strip().lower(), UNKNOWN)
-    if value is None or value == "":
-      self.faults.append((number, "the field label is missing; every line needs a label, 0 or 1"))
-    elif label == UNKNOWN:
-      what = f"label is {quoted(str(value))}; expected 0 or 1, yes or no, true or false"
-      self.faults.append((number, what))
-    return label
-
-  def finish(self, groups: Sequence[Group]) -> None:
-    """Fill in the ids that the table lacks and the labels of context; refuse all faults at once."""
-    seen: set[str] = set()
-    for place, group in enumerate(groups, 1):
-      group.id = group.id or f"q{place}"
-      if group.id in seen:
-        what = f"question_id {quoted(group.id)} was already that of an earlier line"
-        self.faults.append(
-          (group.number, f"{what}; give each question its own, in one object or in rows alone")
-        )
-      seen.add(group.id)
-      judged: dict[str, set[int]] = defaultdict(set)
-      for _, candidate, _ in group.rows:
-        judged[candidate.text].add(candidate.label)
-      taken: set[str] = set()
-      for i, (number, candidate, rest) in enumerate(group.rows):
-        candidate_id = candidate.id or f"{group.id}-{i}"
-        if candidate_id in taken:
-          what = f"candidate_id {quoted(candidate_id)} occurs twice in question {quoted(group.id)}"
-          self.faults.append((number, f"{what}; give each candidate its own id"))
-        taken.add(candidate_id)
-        candidate = dataclasses.replace(
-          candidate,
-          id=candidate_id,
-          previous_label=label_of(judged, candidate.previous),
-          next_label=label_of(judged, candidate.next),
-        )
-        group.rows[i] = number, candidate, rest
-    self.table.refuse(self.faults)
-    if not groups:
-      raise self.table.error("no row is left; add one candidate a line")
+  return tuple(questions.values()), others
 
 
 def rows(own: OwnFile, besides: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
