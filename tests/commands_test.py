@@ -171,14 +171,6 @@ def test_rank_prints_or_writes_every_candidate(finished_run, questions, tmp_path
   assert [json.loads(line) for line in target.read_text().splitlines()] == rows
 
 
-def test_rank_reads_standard_input(finished_run, questions, tmp_path):
-  command = [sys.executable, "-m", "as2jax", "rank", str(finished_run("bm25"))]
-  environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-  with open(questions) as file:
-    said = subprocess.check_output(command, cwd=tmp_path, env=environment, stdin=file, timeout=300)
-  assert len(said.splitlines()) == 3
-
-
 @pytest.mark.parametrize("kind", ["jobs", "recipes", "words", "models", "encoders"])
 def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
   assert app.run(["list", kind]) == 0

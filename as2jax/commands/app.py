@@ -1,8 +1,8 @@
 """The `as2jax` command: its verbs, and the one place where a mistake becomes a message."""
 
+import functools
 import sys
 from collections.abc import Sequence
-from typing import Annotated
 
 import typer
 
@@ -16,39 +16,31 @@ EXAMPLES = output.examples(
   "as2jax rank runs/x questions.jsonl --top=5",
   "as2jax compare runs/bm25 runs/x",
   "as2jax VERB --help                                options and examples",
+  "as2jax --version",
 )
 
 app = typer.Typer(
   name="as2jax",
+  help="Answer sentence selection in JAX: train rankers, rank, evaluate, compare, explain, export.",
   epilog=EXAMPLES,
   no_args_is_help=True,
   rich_markup_mode=None,
   pretty_exceptions_enable=False,
   context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (train.train, use.rank, use.index, use.search, evaluate.evaluate, use.compare):
-  app.command(epilog=verb.epilog)(verb)
-for verb in (evaluate.report, use.explain, use.export, use.serve):
-  app.command(epilog=verb.epilog)(verb)
-app.command("list", epilog=train.list_names.epilog)(train.list_names)
+for verbs in (train, use, evaluate):
+  app.add_typer(verbs.app)
 app.add_typer(data.app, name="data")
 app.add_typer(lab.app, name="lab")
-
-
-@app.callback()
-def about(
-  version: Annotated[bool, typer.Option("--version", help="print the version and end")] = False,
-) -> None:
-  """Answer sentence selection in JAX: train rankers, rank, evaluate, compare, explain, export."""
-  if version:
-    print(__version__)
-    raise typer.Exit
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
   """Run a command line and return the exit status; a mistake is one line on standard error."""
   words = list(sys.argv[1:] if arguments is None else arguments)
-  return process.guarded(lambda: _run(words), words=process.in_words_of_the_command)
+  if words == ["--version"]:
+    print(__version__)
+    return 0
+  return process.guarded(functools.partial(_run, words), words=process.in_words_of_the_command)
 
 
 def _run(arguments: list[str]) -> int | None:

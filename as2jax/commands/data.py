@@ -6,13 +6,13 @@ import typer
 from typer import Argument, Option
 
 from as2jax.commands import output
-from as2jax.commands.output import examples, text
+from as2jax.commands.output import examples, option
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime.errors import InputError
 
 app = typer.Typer(help="Data sets: what there is, counts, other forms.", no_args_is_help=True)
-Root = text("FOLDER", "of the data (default: $AS2JAX_DATA)")
-Cache = text("FOLDER", "of prepared copies ($AS2JAX_CACHE)")
+Root = option("of the data (default: $AS2JAX_DATA)", metavar="FOLDER")
+Cache = option("of prepared copies ($AS2JAX_CACHE)", metavar="FOLDER")
 
 
 @app.command("list", epilog=examples("as2jax data list"))

@@ -2,34 +2,38 @@
 
 from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 from as2jax.commands import output, process
-from as2jax.commands.output import shown, text, texts
+from as2jax.commands.output import examples, option
 from as2jax.commands.train import Columns, Drop, Set, finish
 from as2jax.commands.use import Deterministic, Filter, check_filter
 from as2jax.runtime.errors import InputError
 
 # Keys of training alone, which say nothing of how a finished run is evaluated.
 TRAINING = ("epochs", "patience", "optimizer.", "loss.", "checkpoint.", "warm_start.")
+app = typer.Typer()
 
 
-@shown(
-  "as2jax evaluate runs/x",
-  "as2jax evaluate runs/x --data=semeval2016:test",
-  "as2jax evaluate runs/x --data=own.csv --columns question=query,label=is_correct",
-  "as2jax evaluate cross-encoder/ms-marco-MiniLM-L6-v2 --data=wikiqa:test -o marco.tsv",
+@app.command(
+  epilog=examples(
+    "as2jax evaluate runs/x",
+    "as2jax evaluate runs/x --data=semeval2016:test",
+    "as2jax evaluate runs/x --data=own.csv --columns question=query,label=is_correct",
+    "as2jax evaluate cross-encoder/ms-marco-MiniLM-L6-v2 --data=wikiqa:test -o marco.tsv",
+  )
 )
 def evaluate(
   system: Annotated[
     str, Argument(metavar="SYSTEM", help="a run's folder, a published model or a run file")
   ],
-  data: text("NAME:SPLIT|FILE", "other data: semeval2016:test, or your own file") = "",
-  splits: text("NAMES", "such as dev,test; default: the run's") = "",
+  data: option("other data: semeval2016:test, or your own file", metavar="NAME:SPLIT|FILE") = "",
+  splits: option("such as dev,test; default: the run's", metavar="NAMES") = "",
   columns: Columns = "",
   drop: Drop = False,
-  rules: text("NAMES", "of no run: text rules, such as ptb") = "",
-  target: text("FILE", "of no run: the scores of each question", "-o", "--output") = "",
+  rules: option("of no run: text rules, such as ptb", metavar="NAMES") = "",
+  target: option("of no run: the scores of each question", "-o", "--output", metavar="FILE") = "",
   settings: Set = [],
   form: output.Form = "auto",
 ) -> None:
@@ -138,20 +142,24 @@ def _on_questions(
   finish(content, lambda: "\n".join([results.table(content), *notes]), form)
 
 
-@shown(
-  "as2jax report runs/x                                   (runs/x/report.html)",
-  "as2jax report runs/bm25 runs/x -o report.html",
-  "as2jax report runs/x reranked.trec -o report.html",
+@app.command(
+  epilog=examples(
+    "as2jax report runs/x                                   (runs/x/report.html)",
+    "as2jax report runs/bm25 runs/x -o report.html",
+    "as2jax report runs/x reranked.trec -o report.html",
+  )
 )
 def report(
   systems: Annotated[list[str], Argument(metavar="SYSTEM...", help="as of as2jax compare")],
-  target: text("FILE", "the page; in the first folder without", "-o", "--output") = "",
+  target: option("the page; in the first folder without", "-o", "--output", metavar="FILE") = "",
   split: Annotated[str, Option(help="of runs' folders")] = "test",
   metrics: Annotated[str, Option(help="joined by commas; the first leads the page")] = "",
   question_filter: Filter = None,
   deterministic: Deterministic = [],
   explain: Annotated[int, Option(min=0, help="explain so many questions that differ most")] = 3,
-  question_ids: texts("ID", "explain this question, too", "--question") = [],
+  question_ids: option(
+    "explain this question, too", "--question", metavar="ID", kind=list[str]
+  ) = [],
 ) -> None:
   """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os

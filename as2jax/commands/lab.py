@@ -5,19 +5,19 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from as2jax.commands.output import examples, flag, text, texts
+from as2jax.commands.output import examples, option
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
 
 Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects what is finished")]
-ManySeeds = text("N", "3 is 0, 1, 2; or such as 0,4; else the config's", "--seeds")
-NewFolder = text("FOLDER", "a new folder", "-o", "--output")
-Runs = text("FOLDER", "of runs and tables", "-o", "--output")
-Split = text("SPLIT", "of the table (default: that which chooses)", "--table")
+ManySeeds = option("3 is 0, 1, 2; or such as 0,4; else the config's", "--seeds", metavar="N")
+NewFolder = option("a new folder", "-o", "--output", metavar="FOLDER")
+Runs = option("of runs and tables", "-o", "--output", metavar="FOLDER")
+Split = option("of the table (default: that which chooses)", "--table", metavar="SPLIT")
 
 
 app = typer.Typer(
-  help="Sweeps, papers' tables, compilation for TPUs, benchmarks.", no_args_is_help=True
+  help="Sweeps, papers' tables, compilation for TPUs.", no_args_is_help=True
 )
 
 
@@ -32,8 +32,8 @@ app = typer.Typer(
 def run_sweep(
   target: Runs,
   file: Annotated[str, Argument(metavar="[FILE]", help="a sweep file")] = "",
-  base: text("JOB", "the job") = "",
-  axes: texts("KEY=A,B", "values of a key", "--grid") = [],
+  base: option("the job", metavar="JOB") = "",
+  axes: option("values of a key", "--grid", metavar="KEY=A,B", kind=list[str]) = [],
   settings: Set = [],
   seeds: ManySeeds = "",
   parallel: Parallel = 1,
@@ -87,12 +87,12 @@ def run_sweep(
 def paper(
   tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="see without one")] = [],
   target: Runs = "runs/papers",
-  only_list: flag("--list", "what would be run, what not") = False,
+  only_list: option("what would be run, what not", "--list", kind=bool) = False,
   parallel: Parallel = 1,
   seeds: ManySeeds = "",
   words: Annotated[str, Option(help="further words of the jobs, which the table then says")] = "",
   settings: Set = [],
-  runs: texts("FOLDER", "finished runs, for rows of their config") = [],
+  runs: option("finished runs, for rows of their config", metavar="FOLDER", kind=list[str]) = [],
   train: Annotated[bool, Option(help="trains the other rows, not only what takes no step")] = True,
 ) -> None:
   """Fills a paper's table. Our figures stand beside the published ones."""
@@ -182,15 +182,17 @@ def compile_for(
   )
 )
 def vectors(
-  target: text("FILE", "of the vectors", "-o", "--output"),
-  data: text("NAME", "a data set, its training split") = "",
-  text: text("FILE", "UTF-8, a text a line") = "",
+  target: option("of the vectors", "-o", "--output", metavar="FILE"),
+  data: option("a data set, its training split", metavar="NAME") = "",
+  text: option("UTF-8, a text a line", metavar="FILE") = "",
   dimension: Annotated[int, Option(min=1, help="numbers of a vector")] = 300,
   epochs: Annotated[int, Option(min=1)] = 5,
   min_count: Annotated[int, Option(min=1, help="of a word that gets a vector")] = 2,
   seed: Annotated[int, Option(min=0, max=2**32 - 1)] = 0,
-  cased: flag("--cased", "keep case") = False,
-  treebank: flag("--treebank", "words as GloVe has them: do n't, John 's, u.s.") = False,
+  cased: option("keep case", "--cased", kind=bool) = False,
+  treebank: option(
+    "words as GloVe has them: do n't, John 's, u.s.", "--treebank", kind=bool
+  ) = False,
 ) -> None:
   """Trains word vectors. Skip-gram on a data set or a text file."""
   import json
@@ -213,12 +215,12 @@ def mine(
   miners: Annotated[str, Argument(metavar="RANKER", help="a bi-encoder, bm25, random, or several")],
   data: Annotated[str, Argument(help="a data set's name, or a file of training questions")],
   target: NewFolder,
-  passages: text("FILE", "further texts, one a line") = "",
-  exclude: texts("FILE", "whose questions are kept out") = [],
-  ranks: text("M:N", "of the passages looked at") = "1:100",
+  passages: option("further texts, one a line", metavar="FILE") = "",
+  exclude: option("whose questions are kept out", metavar="FILE", kind=list[str]) = [],
+  ranks: option("of the passages looked at", metavar="M:N") = "1:100",
   count: Annotated[int, Option(help="negatives a question, at most")] = 8,
   below: Annotated[float, Option(help="share of the worst positive's score")] = 0.95,
-  judge: text("RANKER", "a cross-encoder as a filter") = "",
+  judge: option("a cross-encoder as a filter", metavar="RANKER") = "",
   seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
@@ -254,12 +256,14 @@ def mine(
 def distill(
   data: Annotated[str, Argument(help="a data set's name, or a file; labels are not needed")],
   target: NewFolder,
-  teachers: texts("TEACHER", "a run, a published ranker, a file of scores", "--teacher") = [],
-  cross_fit: text("JOB", "a job to train on all folds but the one it scores") = "",
+  teachers: option(
+    "a run, a published ranker, a file of scores", "--teacher", metavar="TEACHER", kind=list[str]
+  ) = [],
+  cross_fit: option("a job to train on all folds but the one it scores", metavar="JOB") = "",
   folds: Annotated[int, Option(help="of --cross-fit")] = 2,
   settings: Set = [],
-  mined: texts("FOLDER", "of lab mine: score its candidates, too") = [],
-  allow_seen: flag("--allow-seen", "score what a teacher was trained on") = False,
+  mined: option("of lab mine: score its candidates, too", metavar="FOLDER", kind=list[str]) = [],
+  allow_seen: option("score what a teacher was trained on", "--allow-seen", kind=bool) = False,
 ) -> None:
   """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
   from as2jax.config import jobs as job_files
@@ -287,40 +291,14 @@ def distill(
   )
 )
 def measured(
-  collect: texts("[NAME=]FOLDER", "takes a finished run into the results") = [],
-  write: flag("--write", "puts the tables into the READMEs") = False,
-  missing: flag("--missing", "the commands of rows without results") = False,
+  collect: option(
+    "takes a finished run into the results", metavar="[NAME=]FOLDER", kind=list[str]
+  ) = [],
+  write: option("puts the tables into the READMEs", "--write", kind=bool) = False,
+  missing: option("the commands of rows without results", "--missing", kind=bool) = False,
 ) -> None:
   """Prints our measured figures. Made from the results that a clone keeps."""
   from as2jax.experiments.papers import measured as figures
 
   if text := figures.run(collect=collect, write=write, missing=missing):
     print(text)
-
-
-@app.command(
-  context_settings={
-    "ignore_unknown_options": True,
-    "allow_extra_args": True,
-    "help_option_names": [],
-  },
-  add_help_option=False,
-  epilog=examples("as2jax lab bench train", "as2jax lab bench rank rank10 --record"),
-)
-def bench(context: typer.Context) -> None:
-  """Runs a kind of benchmark, in a clone. Ours beside PyTorch; --help shows kinds and options."""
-  import os
-  import pathlib
-  import subprocess
-  import sys
-
-  from as2jax.runtime.devices import huge_pages_environment
-
-  root = pathlib.Path(__file__).resolve().parents[2]
-  if not (root / "launch" / "benchmarks").is_dir():
-    raise InputError("benchmarks are no part of the package: run this in a clone of the repository")
-  # Files that the user names lie where the command was given.
-  paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-  environment = huge_pages_environment({**os.environ, "PYTHONPATH": paths})
-  command = [sys.executable, "-m", "launch.benchmarks", *(context.args or ["--help"])]
-  raise typer.Exit(subprocess.run(command, env=environment).returncode)

@@ -13,19 +13,9 @@ Form = Annotated[
 ]
 
 
-def text(metavar: str, about: str, *names: str) -> Any:
-  """Return the type of an option that is a text."""
-  return Annotated[str, Option(*names, metavar=metavar, help=about)]
-
-
-def texts(metavar: str, about: str, *names: str) -> Any:
-  """Return the type of an option that may be given several times."""
-  return Annotated[list[str], Option(*names, metavar=metavar, help=about)]
-
-
-def flag(name: str, about: str) -> Any:
-  """Return the type of an option that is given or not."""
-  return Annotated[bool, Option(name, help=about)]
+def option(about: str, *names: str, metavar: str | None = None, kind: Any = str) -> Any:
+  """Return the type of an option; of the `kind` list[str], it may be given several times."""
+  return Annotated[kind, Option(*names, metavar=metavar, help=about)]
 
 
 def as_json(form: str) -> bool:
@@ -55,13 +45,3 @@ def columns(rows: Iterable[Iterable[str]]) -> str:
 def examples(*lines: str) -> str:
   """Return the end of a verb's help: command lines as they are typed."""
   return "\n  ".join(("\b\nExamples:", *lines))
-
-
-def shown(*lines: str) -> Callable[[Callable], Callable]:
-  """Give a verb's function the examples of its help, as the attribute `epilog`."""
-
-  def with_examples(verb: Callable) -> Callable:
-    verb.epilog = examples(*lines)
-    return verb
-
-  return with_examples

@@ -3,25 +3,31 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
+import typer
 from typer import Argument, Option
 
 from as2jax.commands import output, process
-from as2jax.commands.output import flag, shown, text, texts
+from as2jax.commands.output import examples, option
 from as2jax.runtime.errors import InputError
 
-Set = texts("KEY=VALUE", "a value of the config (as2jax list keys)", "--set")
-Seeds = text("N", "3 is 0, 1, 2; or such as 0,4", "--seeds")
-Columns = text("FIELD=COLUMN,…", "your files' columns: question=query,label=is_correct")
-Drop = flag("--drop", "leave out rows without text and repeated candidates")
-Output = text("FOLDER", "of the run", "-o", "--output")
+Set = option(
+  "a value of the config (as2jax list keys)", "--set", metavar="KEY=VALUE", kind=list[str]
+)
+Seeds = option("3 is 0, 1, 2; or such as 0,4", "--seeds", metavar="N")
+Columns = option("your files' columns: question=query,label=is_correct", metavar="FIELD=COLUMN,…")
+Drop = option("leave out rows without text and repeated candidates", "--drop", kind=bool)
+Output = option("of the run", "-o", "--output", metavar="FOLDER")
+app = typer.Typer()
 
 
-@shown(
-  "as2jax train wikiqa_triplet:minilm,grouped -o runs/x",
-  "as2jax train wikiqa_triplet:sample -o runs/y --set epochs=3 --seeds 3",
-  "as2jax train --recipe=triplet:minilm --train=faq.csv --dev=dev.csv -o runs/faq",
-  "as2jax train runs/x                                    (goes on with it)",
-  "as2jax train runs/x --seeds=5                          (adds seeds to it)",
+@app.command(
+  epilog=examples(
+    "as2jax train wikiqa_triplet:minilm,grouped -o runs/x",
+    "as2jax train wikiqa_triplet:sample -o runs/y --set epochs=3 --seeds 3",
+    "as2jax train --recipe=triplet:minilm --train=faq.csv --dev=dev.csv -o runs/faq",
+    "as2jax train runs/x                                    (goes on with it)",
+    "as2jax train runs/x --seeds=5                          (adds seeds to it)",
+  )
 )
 def train(
   job: Annotated[
@@ -33,14 +39,14 @@ def train(
   folder: Output = "",
   settings: Set = [],
   seeds: Seeds = "",
-  recipe: text("NAME[:WORDS]", "for your own files (as2jax list recipes)") = "",
-  train_file: text("FILE", "your questions", "--train") = "",
-  dev: text("FILE", "selects; without it a tenth of --train does") = "",
-  test: text("FILE", "is reported at the end") = "",
+  recipe: option("for your own files (as2jax list recipes)", metavar="NAME[:WORDS]") = "",
+  train_file: option("your questions", "--train", metavar="FILE") = "",
+  dev: option("selects; without it a tenth of --train does", metavar="FILE") = "",
+  test: option("is reported at the end", metavar="FILE") = "",
   columns: Columns = "",
   drop: Drop = False,
   profile: Annotated[int, Option(min=0, help="steps to trace into FOLDER/profile")] = 0,
-  coordinator: text("HOST:PORT", "several processes: process 0; or auto") = "",
+  coordinator: option("several processes: process 0; or auto", metavar="HOST:PORT") = "",
   processes: Annotated[int, Option(help="several processes: how many")] = 0,
   process_id: Annotated[int, Option(help="several processes: this one's, from 0")] = -1,
   form: output.Form = "auto",
@@ -111,7 +117,9 @@ def finish(content: dict[str, Any], text: Callable[[], str], form: str) -> None:
     output.emit(form, rows, text)
 
 
-@shown("as2jax list jobs", "as2jax list words", "as2jax list keys wikiqa_cassie")
+@app.command(
+  "list", epilog=examples("as2jax list jobs", "as2jax list words", "as2jax list keys wikiqa_cassie")
+)
 def list_names(
   kind: Annotated[
     Literal["jobs", "recipes", "words", "models", "encoders", "keys"],

@@ -1,17 +1,14 @@
 """What is done with finished runs: rank, compare, explain, export, index, search, serve."""
 
-import contextlib
-import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import typer
 from typer import Argument, Option
 
 from as2jax.commands import output, process
-from as2jax.commands.output import flag, shown, text, texts
+from as2jax.commands.output import examples, option
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
@@ -20,27 +17,27 @@ Run = Annotated[str, Argument(metavar="RUN", help="a finished run's folder")]
 Seed = Annotated[
   int | None, Option(metavar="N", help="which of the run's seeds; default: the best")
 ]
-Out = text("FILE", ".jsonl, .tsv, .csv, .parquet", "-o", "--output")
+Out = option(".jsonl, .tsv, .csv, .parquet", "-o", "--output", metavar="FILE")
 Filter = Annotated[
   str | None, Option("--filter", help="the questions to count; default: the dataset's")
 ]
-Deterministic = texts("SYSTEM", "a system without randomness")
+Deterministic = option("a system without randomness", metavar="SYSTEM", kind=list[str])
+app = typer.Typer()
 
 
-@shown(
-  "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top=5",
-  "as2jax rank runs/x faq.csv -o ranked.csv --columns question=query,candidate=reply",
-  'echo \'{"question": "who sat?", "candidate": "The cat sat."}\' | as2jax rank runs/x',
+@app.command(
+  epilog=examples(
+    "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top=5",
+    "as2jax rank runs/x faq.csv -o ranked.csv --columns question=query,candidate=reply",
+  )
 )
 def rank(
   run: Run,
-  file: Annotated[
-    str, Argument(metavar="[FILE]", help="questions with candidates; else standard input")
-  ] = "-",
+  file: Annotated[str, Argument(metavar="FILE", help="questions with candidates")],
   target: Out = "",
   top: Annotated[int | None, Option(min=1, help="candidates a question; all if absent")] = None,
   seed: Seed = None,
-  ranking: text("FILE", "of joint models: a run file over FILE") = "",
+  ranking: option("of joint models: a run file over FILE", metavar="FILE") = "",
   columns: Columns = "",
   drop: Drop = False,
   form: output.Form = "auto",
@@ -51,31 +48,15 @@ def rank(
   if target:
     tables.check_target(target, source=file)
   process.quiet_libraries()
-  with _input_file(file) as path:
-    from as2jax.inference.open import rank_file
+  from as2jax.inference.open import rank_file
 
-    which = "best" if seed is None else seed
-    rows = rank_file(run, path, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
+  which = "best" if seed is None else seed
+  rows = rank_file(run, file, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
   if target:
     tables.write(target, rows)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
   else:
     output.emit(form, rows, lambda: _ranked_text(rows))
-
-
-@contextlib.contextmanager
-def _input_file(file: str) -> Iterator[str]:
-  """Yield the path of a file, or of a copy of standard input where it is `-`."""
-  if file != "-":
-    yield file
-    return
-  if sys.stdin.isatty():
-    raise InputError("name a file of questions with candidates: as2jax rank RUN FILE")
-  with tempfile.TemporaryDirectory() as folder:
-    path = os.path.join(folder, "standard input")
-    with open(path, "wb") as copy:
-      shutil.copyfileobj(sys.stdin.buffer, copy)
-    yield path
 
 
 def _ranked_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -92,9 +73,11 @@ def _hit(rank: int, score: float, text: str) -> str:
   return f"{rank:4d}  {score:8.4f}  {' '.join(text.split())}"
 
 
-@shown(
-  "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
-  "as2jax compare runs/bm25 runs/x --format=latex > table.tex",
+@app.command(
+  epilog=examples(
+    "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
+    "as2jax compare runs/bm25 runs/x --format=latex > table.tex",
+  )
 )
 def compare(
   systems: Annotated[
@@ -138,9 +121,11 @@ def compare(
   )
 
 
-@shown(
-  'as2jax explain runs/x --text-question="who sat?" --text-candidate="The cat sat." -o cat.png',
-  "as2jax explain runs/cassie --question-id=Q1 --split=dev -o alignment.png",
+@app.command(
+  epilog=examples(
+    'as2jax explain runs/x --text-question="who sat?" --text-candidate="The cat sat." -o cat.png',
+    "as2jax explain runs/cassie --question-id=Q1 --split=dev -o alignment.png",
+  )
 )
 def explain(
   run: Run,
@@ -152,7 +137,9 @@ def explain(
   split: Annotated[str, Option(help="of the ids")] = "test",
   previous: Annotated[str, Option(help="the sentence before the candidate")] = "",
   following: Annotated[str, Option("--next", help="the sentence after it")] = "",
-  target: text("FILE", "the picture: .png, .svg or .pdf", "-o", "--output") = "explained.png",
+  target: option(
+    "the picture: .png, .svg or .pdf", "-o", "--output", metavar="FILE"
+  ) = "explained.png",
   seed: Seed = None,
   form: output.Form = "auto",
 ) -> None:
@@ -181,7 +168,7 @@ def explain(
   output.emit(form, rows, lambda: f"written: {target}")
 
 
-@shown("as2jax export runs/x exported --seed=0")
+@app.command(epilog=examples("as2jax export runs/x exported --seed=0"))
 def export(
   run: Run,
   target: Annotated[str, Argument(metavar="FOLDER", help="must not exist, or be empty")],
@@ -202,19 +189,21 @@ def check_filter(name: str | None) -> None:
     raise InputError(f"--filter={name}: use one of {', '.join(QUESTION_FILTERS)}")
 
 
-@shown(
-  "as2jax index runs/x answers.jsonl -o faq.index",
-  "as2jax index runs/x faq.csv -o faq.index --columns text=answer --drop",
+@app.command(
+  epilog=examples(
+    "as2jax index runs/x answers.jsonl -o faq.index",
+    "as2jax index runs/x faq.csv -o faq.index --columns text=answer --drop",
+  )
 )
 def index(
   run: Run,
   file: Annotated[
     str, Argument(metavar="FILE", help="documents: .jsonl, .csv, .tsv, .parquet, else one a line")
   ],
-  target: text("FOLDER", "of the index; the same goes on", "-o", "--output"),
+  target: option("of the index; the same goes on", "-o", "--output", metavar="FOLDER"),
   seed: Seed = None,
-  columns: text("FIELD=COLUMN,…", "such as text=answer,id=number") = "",
-  drop: flag("--drop", "leave out rows without text and repeated texts") = False,
+  columns: option("such as text=answer,id=number", metavar="FIELD=COLUMN,…") = "",
+  drop: option("leave out rows without text and repeated texts", "--drop", kind=bool) = False,
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
@@ -236,17 +225,19 @@ def index(
   print(f"written: {target} ({len(document_index)} documents)")
 
 
-@shown('as2jax search faq.index "how do I reset my password"', "as2jax search faq.index")
+@app.command(
+  epilog=examples('as2jax search faq.index "how do I reset my password"', "as2jax search faq.index")
+)
 def search(
   folder: Annotated[str, Argument(metavar="INDEX", help="what as2jax index wrote")],
   question: Annotated[
     str | None, Argument(metavar="[QUESTION]", help="else a question a line of standard input")
   ] = None,
   top: Annotated[int, Option(min=1, help="documents a question")] = 10,
-  rerank: text("RUN", "a run that ranks the best again") = "",
+  rerank: option("a run that ranks the best again", metavar="RUN") = "",
   form: output.Form = "auto",
 ) -> None:
-  """Searches an index. For one question, or each that is typed."""
+  """Searches an index. For one question, or each line of standard input."""
   if question is not None and not question.strip():
     raise InputError(f"the question is {question!r}: give a text, or none to type questions")
   process.quiet_libraries()
@@ -255,32 +246,22 @@ def search(
 
   opened_index = Index.open(folder)
   second = load(rerank) if rerank else None
-  for asked in _typed() if question is None else [question]:
+  for asked in map(str.strip, sys.stdin) if question is None else [question]:
+    if not asked:
+      continue
     rows, lines = [], []
     for rank, hit in enumerate(opened_index.search(asked, top, rerank=second), 1):
       row = {"question": asked, "rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
       rows.append(row)
       lines.append(_hit(rank, hit.score, hit.text))
     output.emit(form, rows, lambda lines=lines: "\n".join(lines))
+    sys.stdout.flush()
 
 
-def _typed() -> Iterator[str]:
-  """Yield the questions of standard input; a terminal is prompted on standard error."""
-  while True:
-    if sys.stdin.isatty():
-      print("question: ", end="", file=sys.stderr, flush=True)
-    try:
-      text = input()
-    except EOFError:
-      return
-    if text.strip():
-      yield text
-
-
-@shown("as2jax serve runs/x --index=faq.index --port=8080")
+@app.command(epilog=examples("as2jax serve runs/x --index=faq.index --port=8080"))
 def serve(
   run: Run,
-  index_folder: text("INDEX", "searched by /search", "--index") = "",
+  index_folder: option("searched by /search", "--index", metavar="INDEX") = "",
   host: Annotated[str, Option(help="0.0.0.0 lets other machines in")] = "127.0.0.1",
   port: Annotated[int, Option(min=0, max=65535)] = 8080,
   seed: Seed = None,
