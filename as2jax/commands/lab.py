@@ -16,9 +16,7 @@ Runs = option("of runs and tables", "-o", "--output", metavar="FOLDER")
 Split = option("of the table (default: that which chooses)", "--table", metavar="SPLIT")
 
 
-app = typer.Typer(
-  help="Sweeps, papers' tables, compilation for TPUs.", no_args_is_help=True
-)
+app = typer.Typer(help="Sweeps, papers' tables, compilation for TPUs.", no_args_is_help=True)
 
 
 @app.command(
