@@ -37,18 +37,6 @@ DIVERGED = (
 )
 
 
-def over_seeds(function: Callable, seeds: int) -> Callable:
-  """Lift a function of one seed to arguments with a leading seed axis."""
-  if seeds > 1:
-    return jax.vmap(function)
-
-  def alone(*args):
-    result = function(*jax.tree.map(operator.itemgetter(0), args))
-    return jax.tree.map(operator.itemgetter(None), result)  # a leading axis of 1
-
-  return alone
-
-
 def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) -> Any:
   """Return the jitted forward pass `(variables, batch) → output`, without dropout.
 
@@ -62,21 +50,15 @@ def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) 
   forward = functools.partial(model.apply, train=False, method=method)
 
   def predict(variables, batch):
+    if seeds == 1:
+      output = forward(*jax.tree.map(operator.itemgetter(0), (variables, batch)))
+      return jax.tree.map(operator.itemgetter(None), output)
     if method == "compare":
-      return over_seeds(forward, seeds)(variables, batch)
+      return jax.vmap(forward)(variables, batch)
     batch = jax.tree.map(operator.itemgetter(0), batch)
-    return over_seeds(lambda v: forward(v, batch), seeds)(variables)
+    return jax.vmap(forward, in_axes=(0, None))(variables, batch)
 
   return jax.jit(predict, out_shardings=sharding.replicated(mesh))
-
-
-def forward(step: Any, mesh: Mesh, variables: Any, batcher: Batcher, plan: Plan, number, *shape):
-  """Return a step's output of one batch of a plan, padded to `shape` where one is given."""
-  preemption.check()
-  batch = batcher.batch(plan, number, *shape, only=sharding.local_shards(mesh, batcher.shards))
-  return step(
-    variables, sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
-  )
 
 
 def gather(
@@ -91,9 +73,14 @@ def gather(
   """
   whole: Any = None
   for batcher, plan in parts:
+    here = sharding.local_shards(mesh, batcher.shards)
     for number, (shards, *_) in enumerate(plan.steps):
-      outputs = pick(forward(step, mesh, variables, batcher, plan, number))
-      outputs, tree = jax.tree.flatten(jax.tree.map(np.asarray, outputs))
+      preemption.check()
+      batch = batcher.batch(plan, number, only=here)
+      outputs = step(
+        variables, sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
+      )
+      outputs, tree = jax.tree.flatten(jax.tree.map(np.asarray, pick(outputs)))
       if whole is None:
         whole = [np.zeros((len(x), size, *x.shape[3:]), x.dtype) for x in outputs]
       for s, shard in enumerate(shards):
@@ -167,18 +154,18 @@ class Predictor:
   def warm_up(self, variables: Any, questions: Sequence[Question]) -> None:
     """Compile the programs of every size that a request's batches may have, by any `questions`."""
     whole = self.components.predict_batcher(questions, self.layout, cache=False)
-    batchers = sizes(whole)
+    batchers, here = sizes(whole), sharding.local_shards(self.mesh, whole.shards)
     short = short_rows(whole) if self._on_cpu else None
     if short is not None:
       batchers.append(short)
-    output = None
     for batcher in batchers:
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
       packed = batcher.sampler.limits.packed
       for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
-        shape = batcher.rows[-1], length
-        output = forward(self.step, self.mesh, variables, batcher, plan, len(plan), shape)
-    if self.model.encodes and output is not None:
+        batch = batcher.batch(plan, len(plan), (batcher.rows[-1], length), only=here)
+        placed = sharding.place(batch, self.mesh, shards=batcher.shards, spec=sharding.PREDICTED)
+        output = self.step(variables, placed)
+    if self.model.encodes:
       width = output.units.shape[-1]
       for count in (FEW_PAIRS, PAIRS):
         vectors = np.ones((self.seeds, count, width), np.float32)
@@ -187,15 +174,14 @@ class Predictor:
 
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
-  ) -> tuple[np.ndarray, Batcher]:
+  ) -> np.ndarray:
     """Return the vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table."""
     with self._lock:
       batcher = self.batcher(questions, "sentences", request=request)
-      size = len(batcher.units.lengths)
       parts = plans(batcher, apart=self._on_cpu, request=request)
-      pick = operator.attrgetter("units")
+      size, pick = len(batcher.units.lengths), operator.attrgetter("units")
       vectors = gather(self.step, self.mesh, variables, parts, size, "units", pick)
-      vectors = vectors.astype(np.float32)
+    vectors = vectors.astype(np.float32)
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
       texts = [text for (text,) in sentence_pairs(questions)[0].units()]
@@ -203,10 +189,10 @@ class Predictor:
         f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} sentences are not finite, "
         f"the first that of {texts[np.argmin(finite)]!r:.200}: {DIVERGED}"
       )
-    return vectors, batcher
+    return vectors
 
   def _by_vectors(self, variables, questions, request) -> dict[str, np.ndarray]:
-    vectors, _ = self.embed(variables, questions, request=request)
+    vectors = self.embed(variables, questions, request=request)
     _, pairs = sentence_pairs(questions)
     count = FEW_PAIRS if request and len(pairs) <= FEW_PAIRS else PAIRS
     chunks: dict[str, list[np.ndarray]] = {self.model.ranking_score: []}
@@ -220,13 +206,11 @@ class Predictor:
 
   def _by_examples(self, variables, questions, request) -> dict[str, np.ndarray]:
     batcher = self.batcher(questions, self.layout, request=request)
-    table = batcher.examples
+    table, pick = batcher.examples, operator.attrgetter("scores")
     parts = plans(batcher, apart=self._on_cpu, request=request)
-    pick = operator.attrgetter("scores")
-    found = gather(self.step, self.mesh, variables, parts, len(table), "examples", pick)
-    scores = np.zeros((self.seeds, 0), np.float32)
-    if found is not None:
-      scores = found.astype(np.float32)
+    scores = gather(self.step, self.mesh, variables, parts, len(table), "examples", pick)
+    scores = np.zeros((self.seeds, 0)) if scores is None else scores
+    scores = scores.astype(np.float32)
     if table.candidates is not None:
       scores = above_the_rest(scores, table, self.components.orders(questions))
     return {self.model.score_names[0]: scores}
@@ -263,10 +247,10 @@ def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], na
   for question, values in zip(questions, scores, strict=True):
     if not np.isfinite(values).all():
       at = int(np.argmin(np.isfinite(values)))
+      candidate = question.candidates[at].id
       raise InputError(
-        f"question {question.id!r}: the score {name!r} of candidate "
-        f"{question.candidates[at].id!r} is {values[at]}, which cannot be ranked: "
-        f"{DIVERGED}"
+        f"question {question.id!r}: the score {name!r} of candidate {candidate!r} is {values[at]}, "
+        f"which cannot be ranked: {DIVERGED}"
       )
 
 
@@ -298,9 +282,11 @@ def plans(batcher: Batcher, *, apart: bool, request: bool) -> list[tuple[Batcher
 
   """
   blocks = batcher.sampler.blocks()
-  whole = [(batcher, batcher.plan(blocks, 0, 0))]
-  short = short_rows(batcher) if apart else None
-  if short is None or not len(blocks):
+  plan, least = batcher.plan(blocks, 0, 0), 1 if request else BATCHES
+  whole = [(batcher, plan)]
+  few_batches = len(plan) <= 1 if request else len(plan) < BATCHES
+  short = short_rows(batcher) if apart and not few_batches else None
+  if short is None:
     return whole
   alone: Any = np.concatenate(blocks)  # prediction's blocks are of one example
   members, lengths = batcher.examples.members[alone], batcher.sampler.lengths
@@ -308,7 +294,7 @@ def plans(batcher: Batcher, *, apart: bool, request: bool) -> list[tuple[Batcher
   units = np.unique(members[is_short])
   limits = batcher.sampler.limits
   batch = limits.rows * limits.row_length * batcher.shards
-  if lengths[units[units >= 0]].sum() < batch * (1 if request else BATCHES):
+  if lengths[units[units >= 0]].sum() < batch * least:
     return whole
   few, many = alone[~is_short, None], alone[is_short, None]
   parts = [(short, many)]
@@ -354,19 +340,17 @@ def sizes(batcher: Batcher) -> list[Batcher]:
 
 def smallest(batcher: Batcher, blocks: Sequence[np.ndarray] | None = None) -> Batcher:
   """Return the smallest of `sizes` that holds all, or `blocks`, in one batch; `batcher` where none."""
-  lengths = batcher.sampler.lengths
   if blocks is None:
     blocks = batcher.sampler.blocks()
-  else:
-    units = np.unique(batcher.examples.members[np.concatenate(blocks)])
-    lengths = lengths[units[units >= 0]]
+  units = np.unique(batcher.examples.members[np.concatenate([np.zeros(0, int), *blocks])])
+  lengths = batcher.sampler.lengths[units[units >= 0]]
   for smaller in reversed(sizes(batcher)):
     limits = smaller.sampler.limits
-    if lengths.max(initial=0) > limits.row_length:
-      continue
-    if limits.packed and lengths.sum() > limits.rows * limits.row_length * smaller.shards:
-      continue
-    if len(smaller.plan(blocks, 0, 0)) <= 1:
+    tokens = limits.rows * limits.row_length * smaller.shards
+    fits = lengths.max(initial=0) <= limits.row_length
+    if limits.packed and lengths.sum() > tokens:
+      fits = False
+    if fits and len(smaller.plan(blocks, 0, 0)) <= 1:
       return smaller
   return batcher
 

@@ -244,8 +244,8 @@ class PoolRanker:
     if split not in self._kept:
       self._kept[split] = texts_of(pool)
     texts, (anchor,) = self._kept[split]
-    of_queries, _ = self.predictor.embed(variables, texts)
-    of_passages, _ = self.predictor.embed(variables, (anchor,))
+    of_queries = self.predictor.embed(variables, texts)
+    of_passages = self.predictor.embed(variables, (anchor,))
     asked = numbers(query.text for query in texts)
     held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
     by_seed = []

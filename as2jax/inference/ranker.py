@@ -171,7 +171,7 @@ class Ranker:
     else:
       questions = self._checked([_documents(texts)])
       numbers = 1 + retrieve.numbers(c.text for c in questions[0].candidates)  # behind the question
-    vectors, _ = self._apply(self.predictor.embed, questions, request=True)
+    vectors = self._apply(self.predictor.embed, questions, request=True)
     return vectors[0][numbers]
 
   def index(

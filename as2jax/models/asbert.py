@@ -42,7 +42,8 @@ class Triplet(BiEncoder):
       [jnp.sum(jnp.square(anchor - other), -1) for other in (positive, negative)], axis=-1
     )
     scores = jnp.stack(
-      [self.distances(anchor, other)[self.score] for other in (positive, negative)], axis=-1
+      [self.compare((anchor, other), train=train)[self.score] for other in (positive, negative)],
+      axis=-1,
     )
     return TripletOutput(scores, squared)
 
@@ -75,7 +76,6 @@ class Siamese(BiEncoder):
     self.head = nn.Dense(1, precision=jax.lax.Precision.HIGHEST)
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    del train
     u, v = pair
     parts = {
       "concat_diff": (u, v, jnp.abs(u - v)),
@@ -84,7 +84,7 @@ class Siamese(BiEncoder):
       "concat": (u, v),
     }[self.combine]
     logits = self.head(jnp.concatenate(parts, axis=-1))[..., 0]
-    return {**self.distances(u, v), "head": logits}
+    return {**super().compare(pair, train=train), "head": logits}
 
   def __call__(self, batch: Batch, *, train: bool) -> SiameseOutput:
     units = self.encode(batch, train=train).units

@@ -57,11 +57,7 @@ class BiEncoder(System):
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     del train
-    return self.distances(*pair)
-
-  def distances(
-    self, question: Float[Array, "*n d"], candidate: Float[Array, "*n d"]
-  ) -> dict[str, Array]:
+    question, candidate = pair
     return {"euclidean": -norm(question - candidate), "cosine": cosine(question, candidate)}
 
   @nn.nowrap
@@ -69,12 +65,8 @@ class BiEncoder(System):
     """Return a sentence transformer; None for a subclass that encodes in another way."""
     if type(self).encode is not BiEncoder.encode:
       return None
-    return PublishedForm("sentence_transformer", self._published_score(), pooling=(self.pooling,))
-
-  @nn.nowrap
-  def _published_score(self) -> str:
-    """Return the score that ranks, where it needs nothing but the vectors."""
-    return self.score if self.score in DISTANCES else DISTANCES[0]
+    score = self.score if self.score in DISTANCES else DISTANCES[0]  # of the vectors alone
+    return PublishedForm("sentence_transformer", score, pooling=(self.pooling,))
 
   def __call__(self, batch: Batch, *, train: bool) -> BiEncoderOutput:
     units = self.encode(batch, train=train).units
@@ -110,10 +102,9 @@ class SentenceBert(BiEncoder):
       for i, (size, _, bias) in enumerate(self.dense)
     ]
 
-  def distances(
-    self, question: Float[Array, "*n d"], candidate: Float[Array, "*n d"]
-  ) -> dict[str, Array]:
-    return {**super().distances(question, candidate), "dot": jnp.sum(question * candidate, -1)}
+  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
+    question, candidate = pair
+    return {**super().compare(pair, train=train), "dot": jnp.sum(question * candidate, -1)}
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:

@@ -1,6 +1,7 @@
 """The train step: forward pass, loss, gradient and update, jitted with shardings."""
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,23 @@ import optax
 from flax import linen as nn
 from jax.sharding import Mesh
 
-from as2jax.evaluation.predict import over_seeds
 from as2jax.layers.dense import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding
 from as2jax.training import optimizers
 from as2jax.training.state import TrainState
+
+
+def over_seeds(function: Callable, seeds: int) -> Callable:
+  """Lift a function of one seed to arguments with a leading seed axis."""
+  if seeds > 1:
+    return jax.vmap(function)
+
+  def alone(*args):
+    result = function(*jax.tree.map(operator.itemgetter(0), args))
+    return jax.tree.map(operator.itemgetter(None), result)  # a leading axis of 1
+
+  return alone
 
 
 def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:

@@ -113,7 +113,7 @@ def test_paper_sizes():
 def test_nan_is_no_distance():
   """As the norm 0 it would be the smallest distance, and so the best possible answer."""
   bad, good = jnp.asarray([1.0, jnp.nan]), jnp.ones(2)
-  scores = make("triplet", tiny.encoder_module()).distances(good, bad)
+  scores = make("triplet", tiny.encoder_module()).compare((good, bad), train=False)
   assert set(scores) == set(biencoder.DISTANCES)
   assert all(np.isnan(value) for value in scores.values())
   assert np.isnan(vectors.norm(bad)) and vectors.norm(jnp.asarray([jnp.inf, 0])) == jnp.inf

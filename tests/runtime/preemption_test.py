@@ -87,17 +87,19 @@ def test_in_a_step(tmp_path, whole, listening, monkeypatch):
 )
 def test_in_an_evaluation(tmp_path, whole, listening, monkeypatch, batch):
   """Before the first step, between epochs, at the end: the evaluation is made again, once."""
-  forward, count = predict.forward, [0]
+  gather, count = predict.gather, [0]
 
-  def forward_and_terminate(*args):
-    outputs = forward(*args)
-    count[0] += 1
-    if count[0] == batch:
-      terminate()
-    return outputs
+  def gather_and_terminate(step, *args):
+    def counted(*inputs):
+      count[0] += 1
+      if count[0] == batch:
+        terminate()
+      return step(*inputs)
+
+    return gather(counted, *args)
 
   with monkeypatch.context() as patch:
-    patch.setattr(predict, "forward", forward_and_terminate)
+    patch.setattr(predict, "gather", gather_and_terminate)
     with pytest.raises(preemption.Preempted):
       train_and_evaluate(config(), tmp_path)
   monkeypatch.setattr(preemption._Heard, "signal", False)
