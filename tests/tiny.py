@@ -75,7 +75,7 @@ def encoder_module(folder=None, **fields):
   from as2jax.encoders import transformer_folder
   from as2jax.encoders.bert import BertEncoder
 
-  return BertEncoder(**{**transformer_folder.read_config(folder or encoder_folder()), **fields})
+  return BertEncoder(**{**transformer_folder.read_family(folder or encoder_folder())[1], **fields})
 
 
 def tokens(shards: int = 1, rows: int = 2, length: int = 8):

@@ -11,11 +11,11 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.encoders.family import Key, Transformer, check_fields, register
+from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
 from as2jax.layers.cpu import scan_layers
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate, check_ranges
 
 
 class PackedEncoder(nn.Module):
@@ -41,13 +41,16 @@ class PackedEncoder(nn.Module):
     `input_offset` is added to the input embeddings before their norm. With `train`, dropout draws
     from the stream `dropout`. Vectors at padding are finite and mean nothing.
     """
-    self._check()
+    check_ranges(type(self), vars(self), "encoder")
+    if self.hidden_size % self.num_heads:
+      raise InputError(
+        f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
+      )
     s, r, l = tokens.ids.shape
-
-    def rows(x):  # [s, r] merged into one axis: a sharding of s stays on the major dimension
-      return jnp.reshape(x, (s * r, *x.shape[2:]))
-
-    tokens, input_offset = jax.tree.map(rows, (tokens, input_offset))
+    arrays, structure = jax.tree.flatten((tokens, input_offset))
+    # [s, r] become one axis: a sharding of s stays on the major dimension.
+    arrays = [jnp.reshape(x, (s * r, *x.shape[2:])) for x in arrays]
+    tokens, input_offset = jax.tree.unflatten(structure, arrays)
     scan = partial(scan_layers, unroll=self.unroll, remat=self.remat, all_layers=all_layers)
     first, every, last = self._encode(tokens, input_offset, scan, train)
     if all_layers:
@@ -64,13 +67,6 @@ class PackedEncoder(nn.Module):
   def embedding_table(params: Any) -> Any:
     """Returns the word-embedding table [vocab_size, d] of this encoder's parameters."""
     return params["embeddings"]["word"]
-
-  def _check(self):
-    check_fields(self)
-    if self.hidden_size % self.num_heads:
-      raise InputError(
-        f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
-      )
 
 
 class WordEmbeddings(nn.Module):
@@ -137,7 +133,7 @@ class BertEncoder(PackedEncoder):
   unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
-  def _encode(self, tokens, offset, scan, train):
+  def _encode(self, tokens, offset, scan, train, bias=None):
     x = transformer.Embeddings(
       self.vocab_size,
       self.hidden_size,
@@ -150,7 +146,6 @@ class BertEncoder(PackedEncoder):
       name="embeddings",
     )(tokens.ids, tokens.position, tokens.type, offset, train=train)
     mask = transformer.segment_mask(tokens.segment)
-    bias = self.attention_bias(tokens.position)
     layer = transformer.TransformerLayer(
       self.num_heads,
       self.intermediate_size,
@@ -169,10 +164,6 @@ class BertEncoder(PackedEncoder):
 
     last, every = scan(apply, layer, x, length=self.num_layers)
     return x[None], every, last
-
-  def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"] | None:
-    """Returns what is added to the attention's scores in every layer: nothing, but in subclasses."""
-    return None
 
   @property
   def max_length(self) -> int:
@@ -287,13 +278,7 @@ BERT = register(
 )
 
 
-def _roberta_fields(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-  """RoBERTa counts positions from behind the padding's id, which keeps its own row."""
-  del fields
-  padding = Key("pad_token_id", "", 1, least=0, largest=1 << 16).read(config)
-  return {"position_offset": padding + 1}
-
-
+_PADDING = Key("pad_token_id", "", 1, least=0, largest=1 << 16)
 # RoBERTa has no pooler; the one in some files was never trained.
 ROBERTA = register(
   Transformer(
@@ -305,7 +290,8 @@ ROBERTA = register(
     head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
     special={"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
     typed=False,
-    adapt=_roberta_fields,
+    # Positions count from behind the padding's id, which keeps its own row.
+    adapt=lambda config, fields: {"position_offset": _PADDING.read(config) + 1},
     settings=lambda encoder: {"pad_token_id": encoder.position_offset - 1},
     is_of=lambda encoder: encoder.position_offset > 0,
     published={

@@ -23,12 +23,12 @@ from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import hub, weights
-from as2jax.encoders.family import Family, Key, Request, Source, build, check_fields, register
+from as2jax.encoders.family import Family, Key, Request, Source, build, register
 from as2jax.layers.cpu import Direction, Product, affine, scan_units, single
 from as2jax.layers.recurrent import DIRECTIONS
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, refuse_others
-from as2jax.runtime.registry import AtLeast, OneOf, Precision
+from as2jax.runtime.registry import AtLeast, OneOf, Precision, check_ranges
 
 MIXES = ("uniform", "learned", "top")
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -276,7 +276,7 @@ class ElmoEncoder(nn.Module):
   skip_connections: bool
   mix: str | int
   unroll: Annotated[int, AtLeast(1)]
-  precision: Precision
+  precision: Precision = None
 
   @property
   def inputs(self) -> tuple[Input, ...]:
@@ -364,7 +364,7 @@ class ElmoEncoder(nn.Module):
     return -1
 
   def _check(self):
-    check_fields(self)
+    check_ranges(type(self), vars(self), "encoder")
     if self.mix not in MIXES and not 0 <= self._layer() <= self.num_layers:
       raise InputError(
         f"encoder.mix: {self.mix!r} is none of {', '.join(MIXES)} and no layer from 0 to "

@@ -108,18 +108,8 @@ def build(section: Mapping[str, Any], left_out: Iterable[str], **sizes: Any) -> 
   `left_out` are keys of the section that are no fields of the module.
   """
   own = {k: v for k, v in section.items() if k not in left_out and v is not None}
-  cls = registry.find(registry.ENCODERS, own["name"], "encoder.name")
-  if "precision" in {field.name for field in dataclasses.fields(cls)}:
-    sizes = {"precision": None, **sizes}
   sizes = {k: v for k, v in sizes.items() if k not in own}
   return registry.build(registry.ENCODERS, own, "encoder", **sizes)
-
-
-def check_fields(module: Any) -> None:
-  """Raises InputError where a field of an encoder is out of the range that stands beside it."""
-  fields = [field.name for field in dataclasses.fields(module) if field.name != "precision"]
-  values = {name: getattr(module, name) for name in fields}
-  registry.check_ranges(type(module), values, "encoder")
 
 
 _REQUIRED = object()
@@ -216,7 +206,7 @@ class Transformer(Family):
   ours: Callable[..., np.ndarray] = transposed
   theirs: Callable[..., np.ndarray] = transposed
   rename: Callable[[str], str] = str
-  adapt: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] = lambda config, fields: {}
+  adapt: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] | None = None
   settings: Callable[[Any], dict[str, Any]] = lambda encoder: {}
   is_of: Callable[[Any], bool] = lambda encoder: True
   bare_head: bool = False
@@ -234,7 +224,9 @@ class Transformer(Family):
       raise ValueError(
         f"{self.width} {width} is not a multiple of {self.heads} {heads}, as the heads share it"
       )
-    return {**fields, **self.adapt(config, fields)}
+    if self.adapt:
+      fields |= self.adapt(config, fields)
+    return fields
 
   def config(self, encoder: Any) -> dict[str, Any]:
     """Returns what `config.json` says of `encoder` (the inverse of `fields`)."""

@@ -35,16 +35,22 @@ def resolve(spec: str) -> epath.Path:
   where none of these has a config.
   """
   if spec.startswith("package:"):
-    return _with_config(_package_folder(spec), spec)
-  folder = epath.Path(spec)
-  if spec and folder.is_dir():
-    return _with_config(folder, spec)
-  if not HUB_NAME.fullmatch(spec):
+    folder = _package_folder(spec)
+  elif spec and epath.Path(spec).is_dir():
+    folder = epath.Path(spec)
+  elif HUB_NAME.fullmatch(spec):
+    return epath.Path(_hub_folder(spec))
+  else:
     raise InputError(
       f"encoder {spec!r}: no such folder. Give a folder with {CONFIG} and {WEIGHTS}, or a "
       f"Hugging Face name such as bert-base-uncased; {SAMPLE}"
     )
-  return epath.Path(_hub_folder(spec))
+  if not any((folder / name).exists() for name in (CONFIG, MODULES)):
+    raise InputError(
+      f"encoder {spec!r}: the folder {folder} has no {CONFIG}; it must hold {CONFIG}, "
+      f"{WEIGHTS} and the tokeniser's files, as Hugging Face's save_pretrained writes them"
+    )
+  return folder
 
 
 def absent(spec: str) -> str:
@@ -88,23 +94,6 @@ def found_file(name: str, root: str) -> epath.Path:
     "--config.encoder.vectors=/data/glove.6B.300d.txt), or have vectors trained on the text at "
     "hand: as2jax lab vectors"
   )
-
-
-def config_file(folder: epath.PathLike) -> epath.Path | None:
-  """Returns the config that lies in `folder`; None where there is none."""
-  file = epath.Path(folder) / CONFIG
-  if file.exists():
-    return file
-  return None
-
-
-def _with_config(folder: epath.Path, spec: str) -> epath.Path:
-  if config_file(folder) is None and not (folder / MODULES).exists():
-    raise InputError(
-      f"encoder {spec!r}: the folder {folder} has no {CONFIG}; it must hold {CONFIG}, "
-      f"{WEIGHTS} and the tokeniser's files, as Hugging Face's save_pretrained writes them"
-    )
-  return folder
 
 
 def _package_folder(spec: str) -> epath.Path:

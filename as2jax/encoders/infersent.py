@@ -46,7 +46,7 @@ class RecurrentEncoder(nn.Module):
   bidirectional: bool
   hidden_dropout: Rate
   unroll: Annotated[int, AtLeast(1)]
-  precision: Precision
+  precision: Precision = None
 
   max_length: ClassVar[None] = None  # units may have any length
 

@@ -13,7 +13,6 @@ from as2jax.encoders.bert import SIZES, PackedEncoder, WordEmbeddings, published
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer, vectors
 from as2jax.layers.transformer import Dropout, LayerNorm
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
 
@@ -107,14 +106,6 @@ class ModernBertEncoder(PackedEncoder):
   def max_length(self) -> int:
     """The longest unit in tokens."""
     return self.max_positions
-
-  def _check(self):
-    super()._check()
-    if self.hidden_size // self.num_heads % 2:
-      raise InputError(
-        f"encoder.num_heads: {self.num_heads} heads of hidden_size {self.hidden_size} have an odd "
-        "width, but rotary positions turn pairs"
-      )
 
 
 Rotation = tuple[Float[Array, "b l 1 k"], Float[Array, "b l 1 k"]]

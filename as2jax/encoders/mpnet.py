@@ -6,7 +6,6 @@ from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
 from as2jax.encoders import bert
 from as2jax.encoders.bert import BertEncoder
@@ -34,16 +33,17 @@ class MPNetEncoder(BertEncoder):
   position_offset: int = 2
   relative_buckets: Annotated[int, AtLeast(4)] = 32
 
-  def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"]:
-    """The bias of each pair of tokens, float32."""
+  def _encode(self, tokens, offset, scan, train, bias=None):
     shape = (self.relative_buckets, self.num_heads)
     table = self.param("relative_bias", INITIALIZER, shape, jnp.float32)
     farthest = self.max_positions
     bucket = jnp.asarray(buckets(np.arange(-farthest, farthest + 1), self.relative_buckets))
     # One gather a distance, then one a pair: the bucket's logarithm is not taken for every pair.
     of_distance = jnp.take(table, bucket, axis=0)
+    position = tokens.position
     distance = position[:, None, :] - position[:, :, None] + farthest
-    return jnp.moveaxis(jnp.take(of_distance, distance, axis=0), -1, 1)
+    bias = jnp.moveaxis(jnp.take(of_distance, distance, axis=0), -1, 1)
+    return super()._encode(tokens, offset, scan, train, bias)
 
 
 def buckets(distance: np.ndarray, count: int) -> np.ndarray:

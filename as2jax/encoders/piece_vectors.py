@@ -160,7 +160,9 @@ class Words(Family):
     """Builds the table of as many words as a data set may have."""
     generated = section["size"] or WORDS
     rows = WORDS if section["vocabulary"] == "data" else generated
-    width = transformer_folder.published(section["pretrained"])[1]["hidden_size"]
+    spec = section["pretrained"]
+    known = transformer_folder.published(spec) or transformer_folder.read_family(hub.resolve(spec))
+    width = known[1]["hidden_size"]
     fields = {"marks": (2, 3), "output_size": generated}
     module = self._module(section, rows, width)
     return Source(module, {}, None, None, {"family": self.name}, model_fields=fields)

@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.encoders import weights
-from as2jax.encoders.hub import MODULES, config_file
+from as2jax.encoders.hub import CONFIG, MODULES
 from as2jax.encoders.transformer_folder import write_json
 from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
@@ -147,7 +147,7 @@ def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
       listed.append((name, folder / entry["path"].lstrip("/")))
   except (AttributeError, KeyError, TypeError):
     raise InputError(f"{file}: holds no list of modules with `type` and `path`") from None
-  if not listed or listed[0][0] != "Transformer" or config_file(listed[0][1]) is None:
+  if not listed or listed[0][0] != "Transformer" or not (listed[0][1] / CONFIG).exists():
     raise InputError(f"{file}: its first module is no Transformer whose folder has a config")
   return listed
 

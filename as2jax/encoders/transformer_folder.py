@@ -17,7 +17,7 @@ from as2jax.encoders import family as families
 from as2jax.encoders import hub, weights
 from as2jax.encoders.family import Transformer
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json
+from as2jax.runtime.files import read_json, read_object
 
 PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
 # Of a config, what was true of another model or of whoever wrote it.
@@ -30,7 +30,7 @@ _NOT_KEPT = frozenset(
 def read_family(folder: epath.PathLike) -> tuple[Transformer, dict[str, Any]]:
   """Reads the family and the fields of the encoder in `folder` from its config."""
   file = epath.Path(folder) / hub.CONFIG
-  config = read_config_file(folder)
+  config = read_object(file, "get the encoder's files again")
   kind = config.get("model_type")
   family = families.find(kind) if isinstance(kind, str) else None
   if not isinstance(family, Transformer):
@@ -42,55 +42,30 @@ def read_family(folder: epath.PathLike) -> tuple[Transformer, dict[str, Any]]:
     raise InputError(f"{file}: {error}") from None
 
 
-def read_config(folder: epath.PathLike) -> dict[str, Any]:
-  """Reads the encoder's fields of `read_family`."""
-  return read_family(folder)[1]
-
-
-def read_config_file(folder: epath.PathLike) -> dict[str, Any]:
-  """Reads a folder's `config.json`; InputError where it is absent or no JSON object."""
-  file = hub.config_file(folder)
-  config = read_json(file) if file else None
-  if not isinstance(config, dict):
-    raise InputError(f"{epath.Path(folder) / hub.CONFIG}: is absent, or holds no JSON object")
-  return config
-
-
-def published(name: str) -> tuple[Transformer, dict[str, Any]]:
-  """Returns the family and the fields of an encoder that is published by `name`, or in a folder."""
+def published(name: str) -> tuple[Transformer, dict[str, Any]] | None:
+  """Returns the family and the fields of the encoder published by `name`; None where it is not known."""
   for family in families.transformers().values():
     if name in family.published:
       return family, family.fields(family.published[name])
-  return read_family(hub.resolve(name))
-
-
-def is_published(name: str) -> bool:
-  """Says whether the sizes of the encoder of that name are known without its folder."""
-  return any(name in family.published for family in families.transformers().values())
+  return None
 
 
 def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
   """Returns `tokenizer`, that of `folder`, if its ids are 0 … `vocab_size` − 1 of the config.
 
   In most files an id is a line's number: where a line is lost, each word after it takes another
-  word's vector, and nothing but this number tells. A table may be longer than its vocabulary only
-  where the end of the vocabulary is known: `tokenizer.json` gives ids, and either its largest id is
-  that of an added token and fewer than `PADDING` rows follow (multilingual MiniLM has 35), or the
-  config states `pad_vocab_size_multiple`, and the vocabulary ends within the last multiple.
+  word's vector, and nothing but this number tells. Fewer than `PADDING` rows may follow where the
+  largest id of a `tokenizer.json` is that of an added token (multilingual MiniLM has 35).
   """
   folder = epath.Path(folder)
-  rows = read_config(folder)["vocab_size"]
+  rows = read_family(folder)[1]["vocab_size"]
   ids = tokenizer.ids()
   entries, largest = len(ids), max(ids)
   words = folder / vocabulary.file_of(folder)
-  whole, padding = entries == largest + 1, rows - entries
-  if whole and padding > 0 and words.name == "tokenizer.json":
-    multiple = read_config_file(folder).get("pad_vocab_size_multiple")
-    if isinstance(multiple, int) and multiple > 0 and -entries % multiple == padding:
-      padding = 0
-    elif padding < PADDING and vocabulary.ends_as_declared(folder, tokenizer.backend, largest):
-      padding = 0
-  if not whole or padding:
+  padded = entries < rows < entries + PADDING
+  if padded:
+    padded = vocabulary.ends_as_declared(folder, tokenizer.backend, largest)
+  if entries != largest + 1 or entries != rows and not padded:
     raise InputError(
       f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {folder / hub.CONFIG} "
       f"says vocab_size = {rows}, so that words would take other words' vectors; has {words.name} "
@@ -105,18 +80,13 @@ def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
   return weights.from_tensors(tensors, encoder, source)
 
 
-def load_pooler(
-  folder: epath.PathLike, family: Transformer | None = None
-) -> dict[str, np.ndarray] | None:
-  """Loads the pooler {kernel [d, d], bias [d]} of `family` (BERT); None where there is none."""
-  family = family or families.transformers()["bert"]
+def load_pooler(folder: epath.PathLike, family: Transformer) -> dict[str, np.ndarray] | None:
+  """Loads the pooler {kernel [d, d], bias [d]} of `family`; None where there is none."""
   if not family.pooler:
     return None
-  tensors, source = weights.read_tensors(folder, family.stored_name, keep=family.pooler.values())
-  if not tensors:
-    return None
+  tensors, _ = weights.read_tensors(folder, family.stored_name, keep=family.pooler.values())
   if len(tensors) < len(family.pooler):
-    raise InputError(f"{source}: half of the pooler is missing, there is only {', '.join(tensors)}")
+    return None
   kernel, bias = (np.asarray(tensors[family.pooler[x]], np.float32) for x in ("kernel", "bias"))
   return {"kernel": kernel.T, "bias": bias}
 

