@@ -19,14 +19,14 @@ Cache = option("of prepared copies ($AS2JAX_CACHE)", metavar="FOLDER")
 def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") -> None:
   """Lists the data sets. And whether their files are here, or those of which splits."""
   from as2jax.data.dataset import SPECS
-  from as2jax.data.source import lacking, splits_here
+  from as2jax.data.source import located
   from as2jax.runtime.files import cache_folder, data_folder
 
   folder, downloads = data_folder(root), cache_folder(cache) / "downloads"
   rows, told = [], []
   for name, spec in SPECS.items():
-    places = spec, folder, downloads / name
-    row = {"name": name, "splits": splits_here(*places), "lacks": lacking(*places)}
+    source = located(spec, folder, downloads / name)
+    row = {"name": name, "splits": list(source.files), "lacks": source.lacks}
     rows.append(row)
     here = "here"
     if row["lacks"]:
@@ -118,7 +118,6 @@ def squad(
   file: Annotated[str, Argument(metavar="FILE", help="of SQuAD 1.1")],
   target: Annotated[str, Argument(metavar="TARGET", help="in ASNQ's form, with a header")],
   split: Annotated[str, Option(help="train, dev or test (all articles)")] = "test",
-  paragraphs: Annotated[int, Option(help="that give a question's candidates")] = 3,
 ) -> None:
   """Writes SQuAD in ASNQ's form. A question's candidates are the sentences of nearby paragraphs."""
   from as2jax.data import tables

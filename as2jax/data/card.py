@@ -12,7 +12,7 @@ from etils import epath
 from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
 from as2jax.data.dataset import SPECS, Dataset
-from as2jax.data.source import lacking, located
+from as2jax.data.source import located
 from as2jax.data.statistics import gathered
 from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
@@ -207,11 +207,12 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"
   for name, spec in SPECS.items():
     try:
-      if located(spec, root, downloads / name):
+      source = located(spec, root, downloads / name)
+      if source.files:
         cards[name] = data_card(datasets.load(name, pool=None, **options | {"download": False}))
         status = max(status, int(cards[name]["verdict"] == "differs"))
       else:
-        absent[name] = lacking(spec, root, downloads / name)
+        absent[name] = source.lacks
     except InputError as error:
       status = 2
       print(f"{name}: {error}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -145,6 +145,11 @@ class Source:
   files: Mapping[str, tuple[epath.Path, ...]]
   missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
+  @property
+  def lacks(self) -> list[str]:
+    """Return the names of all files that are not there."""
+    return list(dict.fromkeys(name for names in self.missing.values() for name in names))
+
   def digest(self) -> str:
     """Return the SHA-256 (hex) of the bytes of all files, by split."""
     total = hashlib.sha256()
@@ -178,17 +183,16 @@ def _sha256(path: epath.Path, how: Callable) -> str:
 
 
 def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
-  """Locate the source files of `spec` under `root`, among downloads, or (if allowed) online.
+  """Locate the source files of `spec` as `located` does, or fetch them online if allowed.
 
-  The first folder under `root` that holds all files of some split is the source, and has these
-  splits alone; of downloads, all files are taken or none. Raises InputError where no folder holds a
-  split; it says where it looked and what to do.
+  Raises InputError where no folder holds a split; it says where it looked and what to do.
   """
-  if source := located(spec, root, downloads):
+  source = located(spec, root, downloads)
+  if source.files:
     return source
-  places = [*_places(spec, root), downloads]
+  lacks = f"{spec.name}: {source.folder} lacks {', '.join(source.lacks)}"
   if spec.embedded:
-    raise InputError(f"{spec.name}: {places[0]} lacks its files; install the package again")
+    raise InputError(f"{lacks}; install the package again")
   reason = "downloading is switched off"
   if download:
     reason = downloading.fetch(spec, downloads)
@@ -197,28 +201,32 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
   how = f"get {spec.url}, unpack it" if spec.url else f"get the files ({spec.citation})"
   if spec.addresses:
     how = f"get {', '.join(spec.addresses.values())}"
+  places = ", ".join(str(place) for place in (*_places(spec, root), downloads))
   raise InputError(
-    f"{spec.name}: no {', '.join(spec.names)}. Looked in {', '.join(map(str, places))}; {reason}. "
+    f"{lacks}. Looked in {places}; {reason}. "
     f"To get the data: {how}, and name the folder in AS2JAX_DATA or --config.data.root. To run "
     "the same command on the embedded sample instead, add `:sample` after the config file's name, "
     "e.g. --config=configs/wikiqa_triplet.py:sample"
   )
 
 
-def located(spec: Spec, root: epath.Path, downloads: epath.Path) -> Source | None:
-  """Return what `find` finds on this machine, None where there is no split at all.
+def located(spec: Spec, root: epath.Path, downloads: epath.Path) -> Source:
+  """Look for the source files of `spec` on this machine.
 
-  Raises InputError: a folder holds some files, but of no split all.
+  The first folder under `root` that holds all files of some split is the source, and has these
+  splits alone; of downloads, all files are taken or none. Else it is the folder that lacks fewest
+  files, and has no splits.
   """
-  for place in _places(spec, root):
-    source = _source(spec, place)
+  try:
+    found = [_source(spec, place) for place in (*_places(spec, root), downloads)]
+  except OSError as error:
+    raise InputError(f"{spec.name} cannot be read: {error}; check the permissions") from error
+  if found[-1].missing:
+    found[-1] = dataclasses.replace(found[-1], files={})
+  for source in found:
     if source.files:
       return source
-    if any(len(names) < len(spec.files[split]) for split, names in source.missing.items()):
-      lacks = "; ".join(f"{', '.join(names)} ({split})" for split, names in source.missing.items())
-      raise InputError(f"{spec.name}: {source.folder} lacks {lacks}; put these files there")
-  source = _source(spec, downloads)
-  return None if source.missing else source
+  return min(found, key=lambda source: len(source.lacks))
 
 
 def _places(spec: Spec, root: epath.Path) -> list[epath.Path]:
@@ -226,39 +234,19 @@ def _places(spec: Spec, root: epath.Path) -> list[epath.Path]:
   return list(dict.fromkeys(root / folder for folder in spec.folders))
 
 
-def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
-  """List the files that are missing in the most complete of the folders where `find` looks."""
-  lists = [[]] if spec.embedded else []
-  for place in (*_places(spec, root), downloads):
-    missing = _source(spec, place).missing.values()
-    lists.append(list(dict.fromkeys(name for names in missing for name in names)))
-  return min(lists, key=len)
-
-
-def splits_here(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
-  """List the splits that `find` reads without a download; [] also where it refuses what is there."""
-  try:
-    source = located(spec, root, downloads)
-  except InputError:
-    return []
-  return list(source.files) if source else []
-
-
 def _source(spec: Spec, folder: epath.Path) -> Source:
   """Find the files of `spec` under one of their names, plain or compressed (`.gz`)."""
-  try:
-    below = list(_walk(folder)) if spec.anywhere and folder.is_dir() else []
-    present: dict[str, epath.Path] = {}
-    for name in spec.names:
-      for known in (name, *spec.other_names.get(name, ())):
-        for file in (known, f"{known}.gz"):
-          paths = [path for path in below or [folder / file] if path.name == file and path.exists()]
-          if paths and name not in present:
-            present[name] = _only(paths)
-  except OSError as error:
-    raise InputError(
-      f"{spec.name}: {folder} cannot be read: {error.strerror or error}; check its permissions"
-    ) from error
+  below = list(_walk(folder)) if spec.anywhere and folder.is_dir() else []
+  present: dict[str, epath.Path] = {}
+  for name in spec.names:
+    for known in (name, *spec.other_names.get(name, ())):
+      for file in (known, f"{known}.gz"):
+        paths = [path for path in below or [folder / file] if path.name == file and path.exists()]
+        if len(paths) > 1 and len({_sha256(path, opened) for path in paths}) > 1:
+          shown = " and ".join(map(str, paths))
+          raise InputError(f"{shown} have one name and differ; keep the one that is meant")
+        if paths:
+          present.setdefault(name, paths[0])
   files, missing = {}, {}
   for split, names in spec.files.items():
     absent = tuple(name for name in names if name not in present)
@@ -275,12 +263,3 @@ def _walk(folder: epath.Path) -> Iterator[epath.Path]:
       yield from _walk(path)
     else:
       yield path
-
-
-def _only(paths: Sequence[epath.Path]) -> epath.Path:
-  """Return the first of some files with one name, which must be copies of each other."""
-  if len(paths) > 1 and len({_sha256(path, opened) for path in paths}) > 1:
-    raise InputError(
-      f"{' and '.join(map(str, paths))} have one name and differ; keep the one that is meant"
-    )
-  return paths[0]

@@ -29,8 +29,7 @@ def test_the_first_folder_that_holds_the_files(tmp_path):
   assert str(here.folder) == str(folder) and list(here.files) == ["test"]
   assert here.missing == {"train": ("b.tsv",)}
   (folder / "c.tsv").unlink()
-  with pytest.raises(InputError, match=r"made lacks b.tsv \(train\); c.tsv \(test\); put these"):
-    files_of(tmp_path)
+  assert str(files_of(tmp_path).folder) == str(folder.parent)  # the next one that holds a split
 
 
 def test_files_are_found_by_name_at_any_depth(tmp_path):
@@ -51,19 +50,20 @@ def test_files_are_found_by_name_at_any_depth(tmp_path):
 
 def test_what_is_lacking(tmp_path):
   root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
-  assert source.lacking(SPEC, root, downloads) == list(SPEC.names)
+  here = lambda: source.located(SPEC, root, downloads)
+  assert here().lacks == list(SPEC.names) and not here().files
   (root / "made").mkdir(parents=True)
   (root / "made/b.tsv").write_text("b")
-  assert source.lacking(SPEC, root, downloads) == ["a.tsv", "c.tsv"]
-  assert source.splits_here(SPEC, root, downloads) == []  # a part of one, which is refused
+  assert here().lacks == ["a.tsv", "c.tsv"] and not here().files
+  with pytest.raises(InputError, match=r"made lacks a.tsv, c.tsv. Looked in .*; downloading is"):
+    files_of(tmp_path, download=False)
   (root / "made/c.tsv").write_text("c")
-  assert source.splits_here(SPEC, root, downloads) == ["test"]
+  assert here().lacks == ["a.tsv"] and list(here().files) == ["test"]
   (root / "made/c.tsv").unlink()
-  assert source.lacking(dataclasses.replace(SPEC, embedded=True), root, downloads) == []
   downloads.mkdir()
   for name in SPEC.names:
     (downloads / name).write_text(name)
-  assert source.lacking(SPEC, root, downloads) == []
+  assert here().lacks == [] and str(here().folder) == str(downloads)
 
 
 def test_verdicts():

@@ -17,7 +17,7 @@ from as2jax.config.overrides import apply as override
 from as2jax.config.overrides import differences, flatten
 from as2jax.data import load
 from as2jax.data.dataset import SPECS
-from as2jax.data.source import lacking as lacking_files
+from as2jax.data.source import located
 from as2jax.encoders import hub, open_encoder
 from as2jax.evaluation import results
 from as2jax.experiments.papers.rows import Run, Table
@@ -207,7 +207,7 @@ def _data(section: Any) -> str:
   if section.name not in SPECS:
     return f"there is no data set {section.name}"
   downloads = cache_folder(section.cache) / "downloads" / section.name
-  missing = lacking_files(SPECS[section.name], data_folder(section.root), downloads)
+  missing = located(SPECS[section.name], data_folder(section.root), downloads).lacks
   return f"data {section.name}: no {', '.join(missing)}" if missing else ""
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_spec import count
 
-from as2jax.data import source as files_on_disk
 from as2jax.data.readers import semeval
 from as2jax.data.readers.semeval import SKIP, iterate_semeval
+from as2jax.data.source import located
 
 
 def read_semeval(*arguments, **options):
@@ -149,17 +149,11 @@ def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, t
   )
 
 
-def located(spec):
-  """The files of a data set in $AS2JAX_DATA, by split; none where it is not there."""
-  root = epath.Path(os.environ.get("AS2JAX_DATA") or "/nonexistent")
-  actual = files_on_disk.located(spec, root, root / "none")
-  return actual.files if actual else {}
-
-
 @pytest.mark.parametrize("spec", semeval.SPECS, ids=lambda spec: spec.name)
 def test_official_counts(spec):
   checked = 0
-  for split, paths in located(spec).items():
+  root = epath.Path(os.environ.get("AS2JAX_DATA") or "/nonexistent")
+  for split, paths in located(spec, root, root / "none").files.items():
     questions = [question for path in paths for question in spec.reader(path)]
     for question_filter, published in spec.published.get(split, {}).items():
       assert published.agrees(count(questions, question_filter)), (split, question_filter)
