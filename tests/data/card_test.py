@@ -121,7 +121,7 @@ def test_check_all(tmp_path, monkeypatch, capsys):
   (root / "asnq/dev.tsv").write_text("q ?\ts .\t5\n")
   assert app.run(["data", *arguments, "--format=json"]) == 2
   output = capsys.readouterr()
-  assert "dev.tsv:1: label is '5'" in output.err
+  assert "dev.tsv:1: the line is" in output.err
   assert list(json.loads(output.out)["absent"]) == ["wikiqa"]
 
 

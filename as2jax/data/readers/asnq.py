@@ -1,4 +1,4 @@
-"""ASNQ, ASNQ with context, and WDRASS: judged sentences a line, in files too large for memory.
+"""ASNQ and ASNQ with context, in files too large for memory; and WDRASS.
 
 ASNQ (Garg, Vu and Moschitti 2020, TANDA): a line is `question <tab> sentence <tab> class`, without a
 header. Class 4: the sentence is in the long answer and holds the short answer (positive); 3: in the
@@ -6,23 +6,23 @@ long answer, without the short one; 2: holds the short answer, outside the long 
 quotation mark is a character like any other. A file with a header may add `previous`, `next` and
 `title` (names of ours).
 
-The edition with context (Lauriola and Moschitti 2021) and WDRASS (Zhang et al. 2022, whose files were
-not available, so that its form is an assumption) are files of labelled sentences: JSON objects, or
-columns under a header, separated by tabs or, in a .csv file, by commas (quotation marks quote). Fields:
-question, sentence (or candidate, or answer) and label (1: answers, 0: does not), and where there are
-any previous, next (or successive) and title; `UNUSED` are allowed and not used.
+The edition with context (Lauriola and Moschitti 2021) is CSV under a header: question, answer (or
+sentence, or candidate) and label (1: answers, 0: does not), and where there are any previous, next (or
+successive) and title; `UNUSED` are allowed and not used. The files of WDRASS (Zhang et al. 2022) were
+not available; they are read as users' tables.
 """
 
 import dataclasses
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import Lines, csv_records, json_objects, quoted, text_problem
+from as2jax.data import user_files
+from as2jax.data.lines import Lines, csv_records, quoted
 from as2jax.data.record import Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
@@ -114,7 +114,7 @@ def read_asnq(path: epath.PathLike) -> tuple[Question, ...]:
 
 
 def iterate_asnq(path: epath.PathLike, *, judged: bool = False) -> Iterator[Question]:
-  """Yield the questions of a file of ASNQ, or (`judged`) of labelled sentences, one held at a time.
+  """Yield the questions of a file of ASNQ, or (`judged`) of CSV with labels 0 and 1.
 
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
   candidates `q1-0`, `q1-1` … in the order of the file. Raises InputError for anything but such a file.
@@ -126,43 +126,36 @@ def iterate_asnq(path: epath.PathLike, *, judged: bool = False) -> Iterator[Ques
 
 
 def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]:
-  """Yield the rows of a file of ASNQ, or (`judged`) of labelled sentences: 0 or 1 under a header."""
-  is_csv = judged and epath.Path(path).name.lower().removesuffix(".gz").endswith(".csv")
-  lines = Lines(path, ends=is_csv)
+  """Yield the rows of a file of ASNQ, or (`judged`) of CSV with labels 0 or 1."""
+  lines = Lines(path, ends=judged)
   labels = ("0", "1") if judged else CLASSES
-  names: Sequence[str] = ()
-  count = 0
-  records = _tabs(lines, judged)
-  if is_csv:
+  if judged:
     records = csv_records((line for _, line in lines), ",", lines.error)
-  for _, cells in records:
-    if isinstance(cells, dict):
-      names, values = _fields(list(cells), lines), list(cells.values())
-    elif not names and (judged or "label" in cells):
+  else:
+    records = ((number, line.split("\t")) for number, line in lines.filled("sentence"))
+  names: Sequence[str] = COLUMNS
+  count = 0
+  for number, cells in records:
+    if number == 1 and (judged or "label" in cells):
       names = _fields(cells, lines)
       continue
-    else:
-      names, values = names or COLUMNS, cells
     count += 1
-    if len(values) != len(names):
-      shown = quoted(", ".join(values))
+    shown = quoted(", ".join(cells))
+    if len(cells) != len(names):
       expected = f"expected {len(names)}: {', '.join(names)}"
-      raise lines.error(f"{len(values)} columns in {shown}; {expected}")
-    yield _row(dict(zip(names, values)), labels, lines)
+      raise lines.error(f"{len(cells)} columns in {shown}; {expected}")
+    row = dict(zip(names, cells))
+    if not row["question"].strip() or not row["sentence"].strip() or row["label"] not in labels:
+      expected = f"expected a question, a sentence and a label of {', '.join(labels)}"
+      raise lines.error(f"the line is {shown}; {expected}")
+    around = [row.get(name, "") for name in CONTEXT]
+    yield Row(lines.number, row["question"], row["sentence"], int(row["label"]), *around)
   if not count:
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _tabs(lines: Lines, judged: bool) -> Iterator[tuple[int, list[str] | dict]]:
-  """Yield (number, cells) of each line, or (number, JSON object) where the first line is one."""
-  objects = False
-  for number, line in lines.filled("sentence"):
-    objects = objects or (judged and number == 1 and line.lstrip().startswith("{"))
-    yield number, next(json_objects([(number, line)], lines)) if objects else line.split("\t")
-
-
 def _fields(cells: Sequence[str], lines: Lines) -> list[str]:
-  """Return the fields of a header or an object, which must be known, differ, and include `COLUMNS`."""
+  """Return the fields of a header, which must be known, differ, and include `COLUMNS`."""
   names = [ALIASES.get(cell, cell) for cell in cells]
   known = {*COLUMNS, *CONTEXT, *UNUSED}
   if not set(COLUMNS) <= set(names) <= known or len(set(names)) < len(names):
@@ -171,23 +164,6 @@ def _fields(cells: Sequence[str], lines: Lines) -> list[str]:
       f"{', '.join((*CONTEXT, *UNUSED))}"
     )
   return names
-
-
-def _row(record: Mapping[str, Any], labels: Sequence[str], lines: Lines) -> Row:
-  """Check the fields of a row; `labels` are those that its label may be."""
-  texts = []
-  for name in ("question", "sentence", *CONTEXT):
-    value = record.get(name)
-    problem = text_problem(name, value)
-    if name in COLUMNS and not problem and not (value or "").strip():
-      problem = f"the field {name} is empty; every line needs a {name}"
-    if problem:
-      raise lines.error(problem)
-    texts.append(value or "")
-  label = record["label"]
-  if type(label) not in (int, str) or str(label) not in labels:
-    raise lines.error(f"label is {quoted(str(label))}; expected one of {', '.join(labels)}")
-  return Row(lines.number, *texts[:2], int(label), *texts[2:])
 
 
 def write_asnq(path: epath.PathLike, rows: Iterable[Row]) -> int:
@@ -238,7 +214,7 @@ ASNQ_CONTEXT = dataclasses.replace(
 
 WDRASS = Spec(
   name="wdrass",
-  reader=functools.partial(iterate_asnq, judged=True),
+  reader=user_files.read_labelled,
   version="1.0.0",
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("wdrass", "WDRASS"),

@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from etils import epath
 
@@ -23,7 +22,6 @@ PARAGRAPHS = 3  # that give a question's candidates
 # Of `squad_parts`: 44 articles of train-v1.1 and 14 of dev-v1.1's 48 train; 5 are dev, the other 29 test.
 PARTED = "dev-v1.1.json"
 SHARES = (("train", 1 / 3), ("dev", 1 / 6), ("test", 1 / 2))  # of the parted file's articles
-LARGEST = 1 << 30  # bytes of an unpacked file; the published ones have 44 million
 HELD_OUT = 0.09  # of the training articles: about 7,801 of 79,554 + 7,801 questions (Cross-VAE)
 
 
@@ -71,16 +69,13 @@ class Paragraph:
 def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
   """Yield the paragraphs of a SQuAD 1.1 file, in order; the file is held whole (30 MB at most).
 
-  Raises InputError: not such a file; names the file and the place (line, or article, paragraph
-  and question), and what is wrong.
+  Raises InputError: not such a file; names article, paragraph and question, and what is wrong.
   """
-  content, where = _json(path), f"{path}"
-  seen: set[str] = set()
+  where, seen = f"{path}", set()
   try:
-    if not content["data"]:
-      raise ValueError("`data` holds no articles")
+    with unpacked(path) as file:
+      content = parsed(decoded(file.read(), path))
     for i, article in enumerate(content["data"]):
-      where = f"{path}: article {i + 1}"
       title = _text(article, "title")
       for j, paragraph in enumerate(article["paragraphs"]):
         inner = where = f"{path}: article {i + 1} ({quoted(title)}), paragraph {j + 1}"
@@ -89,24 +84,11 @@ def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
           where = f"{inner}, question {k + 1}"
           questions.append(_asked(qa, text, seen))
         yield Paragraph(f"{i}-{j}", title, text, tuple(questions))
-  except (LookupError, TypeError, ValueError) as error:
-    what = f"the field {error} is missing" if isinstance(error, KeyError) else error
-    raise InputError(f"{where}: {what}; get the file again in the form of SQuAD 1.1") from error
-
-
-def _json(path: epath.PathLike) -> Any:
-  with unpacked(path) as file:
-    content = file.read(LARGEST)
-  if len(content) == LARGEST:
-    raise InputError(f"{path} holds {LARGEST >> 20} MiB or more; this is no file of SQuAD's form")
-  text = decoded(content, path)
-  try:
-    return parsed(text)
-  except (ValueError, RecursionError) as error:
-    line = getattr(error, "lineno", 1)
-    raise InputError(
-      f"{path}:{line}: not JSON ({error}); it may be cut off or another file; get it again"
-    ) from error
+    if not seen:
+      raise ValueError("there are no questions")
+  except (LookupError, TypeError, ValueError, RecursionError) as error:
+    what = f"there is no field {error}" if isinstance(error, KeyError) else error
+    raise InputError(f"{where}: not in SQuAD 1.1's form: {what}; get the file again") from error
 
 
 def _text(record: Mapping, name: str) -> str:

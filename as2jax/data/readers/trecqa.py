@@ -14,9 +14,8 @@ from as2jax.data.source import Counts, Spec
 
 START = re.compile(r"<QApairs id='([^']*)'>")
 END = "</QApairs>"
-KINDS = {"<question>": None, "<positive>": 1, "<negative>": 0}  # of block -> the label
+QUESTION, LABELS = "<question>", {"<positive>": 1, "<negative>": 0}
 MARK = re.compile(rf"</?(question|positive|negative)>|{END}|{START.pattern}")
-Block = tuple[str, int, list[str]]  # its mark, the line of it, the lines inside it
 
 
 def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
@@ -37,80 +36,45 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
   """
   lines = Lines(path)
   skipped = [] if skipped is None else skipped
-  first_line: dict[str, int] = {}  # of each question
-  depths: dict[str, int] = {}  # mark of a block -> its lines, so that two merged blocks show
-  content = iter(lines)
-  for number, line in content:
-    if not line.strip():
-      continue
-    start = START.fullmatch(line.strip())
-    if not start:
-      raise lines.error(f"{quoted(line)} where a question should begin; expected <QApairs id='1'>")
-    question_id = start[1]
-    check_id(question_id, "the id of <QApairs>", lines)
-    began = first_line.setdefault(question_id, number)
-    if began != number:
-      problem = f"was already on line {began}; give each question its own id"
-      raise lines.error(f"question {quoted(question_id)} {problem}")
-    yield _question(question_id, _blocks(content, lines, number), lines, depths, skipped)
-  if not first_line:
-    raise lines.error("the file holds no <QApairs>; get the file again")
-  if skipped:
-    text = "%s: skipped %d candidates without text (the first on line %d)"
-    logging.warning(text, path, len(skipped), skipped[0])
-
-
-def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Iterator[Block]:
-  """Yield the blocks up to </QApairs>."""
-  kind, first, inside = "", start, []
-  for number, line in content:
+  seen: set[str] = set()
+  question_id, text, candidates = "", "", []  # of the question that is open
+  kind, first, inside = "", 0, []  # of the block that is open
+  for number, line in lines:
     mark = line.strip()
     if kind and mark == kind.replace("<", "</"):
-      yield kind, first, inside
+      tokens = " ".join("".join(inside[:1]).split())
+      if (kind == QUESTION) == bool(text) or not (text or tokens):  # its text comes first, and once
+        raise lines.error(f"question {quoted(question_id)} has no text first, or two", first)
+      if kind == QUESTION:
+        text = tokens
+      else:
+        candidates.append(Candidate(f"{question_id}-{len(candidates)}", tokens, LABELS[kind]))
+        if not tokens:
+          skipped.append(first)
       kind = ""
     elif kind and MARK.fullmatch(mark):
       raise lines.error(f"{mark} inside the {kind} of line {first}; end it first")
     elif kind:
       inside.append(line)
-    elif mark == END:
-      return
-    elif mark in KINDS:
+    elif text and mark == END:
+      yield Question(question_id, text, tuple(c for c in candidates if c.text))
+      question_id, text, candidates = "", "", []
+    elif question_id and mark in (QUESTION, *LABELS):
       kind, first, inside = mark, number, []
+    elif not question_id and (start := START.fullmatch(mark)):
+      question_id = start[1]
+      check_id(question_id, "the id of <QApairs>", lines)
+      if question_id in seen:
+        raise lines.error(f"question {quoted(question_id)} was already there; give it its own id")
+      seen.add(question_id)
     elif mark:
-      expected = f"expected {', '.join(KINDS)} or {END}"
-      raise lines.error(f"{quoted(line)} stands outside any block; {expected}")
-  raise lines.error(f"the file ends inside the <QApairs> of line {start}; get it again")
-
-
-def _question(
-  question_id: str,
-  blocks: Iterator[Block],
-  lines: Lines,
-  depths: dict[str, int],
-  skipped: list[int],
-) -> Question:
-  text, candidates = "", []
-  for place, (kind, line, inside) in enumerate(blocks):
-    label, tokens = KINDS[kind], " ".join("".join(inside[:1]).split())
-    usual = depths.setdefault(kind, len(inside)) if tokens else len(inside)
-    problem = ""
-    if (label is None) != (place == 0):
-      problem = "does not begin with <question>, or has a second one"
-    elif len(inside) != usual:
-      problem = f"has a {kind} of {len(inside)} lines, but the first one has {usual}"
-    elif not tokens and not place:
-      problem = "has no text"
-    if problem:
-      raise lines.error(f"question {quoted(question_id)} {problem}", line)
-    if not place:
-      text = tokens
-    elif tokens:
-      candidates.append(Candidate(f"{question_id}-{place - 1}", tokens, label))
-    else:
-      skipped.append(line)
-  if not text:
-    raise lines.error(f"question {quoted(question_id)} does not begin with <question>")
-  return Question(question_id, text, tuple(candidates))
+      expected = f"{QUESTION}, {', '.join(LABELS)} or {END}" if question_id else "<QApairs id='1'>"
+      raise lines.error(f"{quoted(line)} where {expected} should begin")
+  if question_id or not seen:
+    raise lines.error("the file ends inside a <QApairs>, or holds none; get it again")
+  if skipped:
+    told = "%s: skipped %d candidates without text (the first on line %d)"
+    logging.warning(told, path, len(skipped), skipped[0])
 
 
 def read_tanda_json(path: epath.PathLike) -> tuple[Question, ...]:

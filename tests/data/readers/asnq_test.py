@@ -1,10 +1,14 @@
+import csv
+import io
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.dataset import load
 from as2jax.data.readers import asnq as grouping
-from as2jax.data.readers.asnq import iterate_rows, read_asnq, write_asnq
+from as2jax.data.readers.asnq import iterate_asnq, iterate_rows, read_asnq, write_asnq
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from tests.file_damage import check_refusals, damaged, read_or_refused, written
@@ -47,7 +51,7 @@ def test_what_is_written_is_read(tmp_path):
   path, copy = written(tmp_path, content()), tmp_path / "copy"
   assert write_asnq(copy, iterate_rows(path)) == len(ROWS)
   assert read_asnq(copy) == read_asnq(path)
-  with pytest.raises(InputError, match="label is '5'"):
+  with pytest.raises(InputError, match="a label of 1, 2, 3, 4"):
     write_asnq(copy, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))))
   assert read_asnq(copy) == read_asnq(written(tmp_path, content()))
 
@@ -67,10 +71,10 @@ def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, p
 
 
 BROKEN = {
-  "two columns": (content([*ROWS[:2], "q ?\ts"]), 3, "2 columns"),
-  "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "label is '0'; expected one of 1, 2, 3, 4"),
-  "no question": (content([ROWS[0], " \ts .\t1"]), 2, "the field question is empty"),
-  "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "the field sentence is empty"),
+  "two columns": (content([*ROWS[:2], "q ?\ts"]), 3, "2 columns in"),
+  "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "a label of 1, 2, 3, 4"),
+  "no question": (content([ROWS[0], " \ts .\t1"]), 2, "expected a question, a sentence"),
+  "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "expected a question, a sentence"),
   "cut off": (content()[:-9], 5, "it may be cut off"),
   "header only": (content(["question\tsentence\tlabel"]), 1, "nothing follows the header"),
   "unknown header": (content(["question\ttext\tlabel"]), 1, "the fields are"),
@@ -100,20 +104,57 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   judge(tmp_path, damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n"))))))
 
 
+NAMES = ("doc_id", "question", "answer", "previous", "successive", "title", "label")
+CONTEXT_ROWS = (
+  (7, 'who is "A, B" ?', 'One,\n"two" .', "", "Three .", "T", 1),
+  (7, 'who is "A, B" ?', "Three .", 'One,\n"two" .', "", "T", 0),
+  (8, "why ?", "So .", "", "", "", 0),
+)
+
+
+def commas(*rows) -> bytes:
+  out = io.StringIO(newline="")
+  csv.writer(out).writerows([NAMES, *rows])
+  return out.getvalue().encode()
+
+
 def test_the_edition_with_context(tmp_path):
-  header = "question,answer,previous,successive,title,doc_id,label"
-  rows = ('q ?,"One, two .",,Three .,T,7,1', 'q ?,Three .,"One, two .",,T,7,0')
   (tmp_path / "asnq").mkdir()
   for split in ("train", "dev"):
-    (tmp_path / f"asnq/asnq-{split}.csv").write_text("\n".join((header, *rows)) + "\n")
+    (tmp_path / f"asnq/asnq-{split}.csv").write_bytes(commas(*CONTEXT_ROWS))
   data = load("asnq_context", root=str(tmp_path), cache=str(tmp_path / "cache"))
-  (question,) = data.splits["train"]
-  one, three = question.candidates
-  assert (one.text, one.label, one.next, one.next_label, one.title) == (
-    "One, two .",
-    1,
-    "Three .",
-    0,
-    "T",
+  first, second = data.splits["train"]
+  one, three = first.candidates
+  assert (first.text, one.text, one.label) == CONTEXT_ROWS[0][1:3] + (1,)
+  assert (one.next, one.next_label, one.title) == ("Three .", 0, "T")
+  assert (three.previous, three.previous_label) == (one.text, 1)
+  assert (second.id, second.text, len(second.candidates)) == ("q2", "why ?", 1)
+
+
+BROKEN_CSV = {
+  "cut off": (commas(*CONTEXT_ROWS)[:-12], 6, "columns in"),
+  "not closed": (commas(*CONTEXT_ROWS).replace(b"Three", b'"Three', 1), 2, "not a line of CSV"),
+  "empty line": (commas(CONTEXT_ROWS[2]) + b"\n" + commas(), 3, "0 columns in"),
+  "label": (commas(CONTEXT_ROWS[2][:6] + (2,)), 2, "a label of 0, 1"),
+  "tabs": (content(), 1, "the fields are"),
+  "header only": (commas(), 1, "nothing follows the header"),
+}
+
+
+def test_broken_commas(tmp_path):
+  read = lambda path: tuple(iterate_asnq(path, judged=True))
+  check_refusals(read, tmp_path / "train.csv", BROKEN_CSV)
+
+
+def test_wdrass_is_a_table(tmp_path):
+  (tmp_path / "wdrass").mkdir()
+  row = {"question": "who ?", "sentence": "Ann .", "label": 1, "next": "Ben .", "url": "http://x"}
+  for split in ("train", "dev", "test"):
+    (tmp_path / f"wdrass/{split}.jsonl").write_text(json.dumps(row) + "\n")
+  data = load("wdrass", root=str(tmp_path), cache=str(tmp_path / "cache"))
+  (question,) = data.splits["dev"]
+  assert (question.id, question.candidates[0].id, question.candidates[0].next) == (
+    "q1",
+    "q1-0",
+    "Ben .",
   )
-  assert (three.previous, three.previous_label) == ("One, two .", 1)

@@ -42,7 +42,7 @@ def test_the_command(tmp_path, capsys):
   ):
     assert app.run([*command, *arguments]) == 2 and told in capsys.readouterr().err
   assert app.run(["data", "squad", str(target), str(tmp_path / "other.tsv")]) == 2
-  assert "made.tsv:1: not JSON" in capsys.readouterr().err
+  assert "made.tsv: not in SQuAD 1.1's form" in capsys.readouterr().err
   assert path.read_bytes() == before and not (tmp_path / "none.tsv").exists()
 
 
