@@ -41,6 +41,13 @@ def backend() -> str:
     ) from error
 
 
+def cores() -> int:
+  """Returns the number of cores that this process may use."""
+  if hasattr(os, "sched_getaffinity"):  # Linux: what a scheduler or taskset leaves us
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
 def use_cores() -> None:
   """Makes each core, up to `MOST_CORES`, a device, unless the user chose or devices are in use."""
   flags = os.environ.get("XLA_FLAGS", "")
@@ -48,11 +55,8 @@ def use_cores() -> None:
     return
   import jax
 
-  cores = os.cpu_count() or 1
-  if hasattr(os, "sched_getaffinity"):  # Linux: what a scheduler or taskset leaves us
-    cores = len(os.sched_getaffinity(0))
   with contextlib.suppress(RuntimeError):  # devices are in use
-    jax.config.update("jax_num_cpu_devices", min(cores, MOST_CORES))
+    jax.config.update("jax_num_cpu_devices", min(cores(), MOST_CORES))
 
 
 def description() -> str:
@@ -60,10 +64,9 @@ def description() -> str:
   import jax
 
   devices = jax.devices()
-  kind = devices[0].device_kind
   if devices[0].platform == "cpu":
-    return f"CPU ({_processor()}, {os.cpu_count()} cores)"
-  return kind if len(devices) == 1 else f"{len(devices)} × {kind}"
+    return f"CPU ({processor()}, {os.cpu_count()} cores)"
+  return processor() if len(devices) == 1 else f"{len(devices)} × {processor()}"
 
 
 def unused() -> str:
@@ -80,7 +83,12 @@ def unused() -> str:
   return ""
 
 
-def _processor() -> str:
+def processor() -> str:
+  """Returns the name of the accelerator, or of the CPU, that jax computes on."""
+  import jax
+
+  if jax.default_backend() != "cpu":
+    return jax.devices()[0].device_kind
   with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
     for line in file:
       if line.startswith("model name"):

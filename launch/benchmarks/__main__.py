@@ -5,10 +5,11 @@ of the blocks' ratios. With --record, a record of each row is added to history/,
 is made anew, of the newest records of an idle machine and a commit without changes.
 
   python -m launch.benchmarks rank rank10 --record
-  python -m launch.benchmarks gpu bert-base:triplet --minutes=5
+  python -m launch.benchmarks gpu bert-base:triplet
 """
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import importlib.util
@@ -23,12 +24,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
-from launch.benchmarks import machine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "launch" / "benchmarks" / "history"
 README = ROOT / "launch" / "README.md"
+OTHERS = 0.1  # share of the cores beyond which other processes disturb a comparison
 BEGIN, END = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
 PACKAGES = ("jax", "jaxlib", "torch", "transformers", "sentence-transformers")
 # Of each row: its kind, what the table says of it, the unit of its speed (of `ms` and `s` less is better).
@@ -83,36 +85,35 @@ def compare_steps(row: str, flags: argparse.Namespace) -> dict[str, dict[str, An
   import jax
 
   from as2jax.config import jobs
-  from launch.benchmarks import jax_side, workload
+  from launch.benchmarks import steps
 
   kind, _, unit = ROWS[row]
   half = kind == "gpu" or row.endswith("bfloat16")
   dtype = "bfloat16" if half else "float32"
   if kind == "gpu":
-    work = workload.made(row)
+    work = steps.made(row)
   else:
     shape = "ettin-17m" if row.endswith("modernbert") else ""
     system = row.partition("-")[0]
-    config = jobs.load(workload.JOBS[system])
+    config = jobs.load(steps.JOBS[system])
     config.data.download = False  # absent data is a message, not a wait
     config.encoder.dtype = dtype
-    work = workload.from_config(system, config, shape=shape)
-  sides: dict[str, Any] = {"as2jax": jax_side.JaxSide(work)}
+    work = steps.from_config(system, config, shape=shape)
+  sides: dict[str, Any] = {"as2jax": steps.JaxSide(work)}
   if kind == "gpu" and not work.trained and jax.default_backend() == "gpu":
-    sides["as2jax, cuDNN's attention"] = jax_side.JaxSide(workload.made(row, "cudnn"))
+    sides["as2jax, cuDNN's attention"] = steps.JaxSide(steps.made(row, "cudnn"))
   if all(map(importlib.util.find_spec, ("torch", "transformers"))):
     from launch.benchmarks import torch_side
 
     sides["torch"] = torch_side.TorchSide(work, half)
   for side in sides.values():
     side.warm_up()
-  peak = jax_side.matmul_peak(dtype)
+  peak = steps.matmul_peak(dtype)
 
   def block(side: Any, _: int) -> dict[str, float]:
     load, spent = side.block(flags.seconds)
     epoch = spent * side.whole.positions / load.positions  # a block is a part of an epoch
-    figures = {"speed": side.whole.examples / epoch, "tokens_per_second": load.tokens / spent}
-    return {**figures, "share_of_peak": load.flops / spent / peak}
+    return {"speed": side.whole.examples / epoch, "share_of_peak": load.flops / spent / peak}
 
   return measure(sides, block, flags.blocks, unit)
 
@@ -123,8 +124,8 @@ def record(row: str, sides: Mapping[str, Any], busy: bool) -> dict[str, Any]:
   git = lambda *words: subprocess.check_output(["git", *words], cwd=ROOT, text=True).strip()
   kept = [f":(exclude){path.relative_to(ROOT)}" for path in (FOLDER, README)]
   return {
-    "processor": machine.processor(),
-    "cores": machine.cores(),
+    "processor": devices.processor(),
+    "cores": devices.cores(),
     "versions": {p: importlib.metadata.version(p) for p in PACKAGES if p in installed},
     "commit": git("rev-parse", "--short", "HEAD"),
     "changed": bool(git("status", "--porcelain", "--", ".", *kept)),
@@ -162,20 +163,16 @@ def table() -> str:
       if of != name:
         continue
       (_, first), *others = content["sides"].items()
-      share = f"{first['share_of_peak']:.0%}" if first.get("share_of_peak") else ""
-      ours = f"{_speed(first):,.4g} {unit}"
+      share = f"{first['share_of_peak']:.0%}" if "share_of_peak" in first else ""
+      ours = f"{first['speed']:,.4g} {unit}"
       known = f"{share} | {content['commit']}, {content['date']}"
       if not others:
         lines.append(f"| {what} | {place} | {ours} |  |  | {known} |")
       for side, other in others:
         blocks = ", ".join(f"{one:.2f}" for one in other["blocks"])
-        theirs = f"{_speed(other):,.4g} ({side}) | {other['ratio']:.2f} ({blocks})"
+        theirs = f"{other['speed']:,.4g} ({side}) | {other['ratio']:.2f} ({blocks})"
         lines.append(f"| {what} | {place} | {ours} | {theirs} | {known} |")
   return "\n".join(lines)
-
-
-def _speed(side: Mapping[str, float]) -> float:
-  return side.get("speed", side.get("examples_per_second", 0.0))  # older records name the second
 
 
 def write() -> None:
@@ -183,6 +180,21 @@ def write() -> None:
   before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
   after = rest.partition(END)[2]
   README.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+
+
+def used() -> tuple[float, float, float]:
+  """Return seconds until now: of all cores that were not idle, of this process's, and of a clock."""
+  ticks = [0] * 8
+  with contextlib.suppress(OSError):  # Linux alone has the file
+    ticks = list(map(int, pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
+  busy = sum(ticks) - ticks[3] - ticks[4]  # all but idle and waiting for disks
+  return busy / os.sysconf("SC_CLK_TCK"), time.process_time(), time.monotonic()
+
+
+def others_share(before: tuple[float, ...], after: tuple[float, ...]) -> float:
+  """Return the share of all cores that other processes took between two values of `used`."""
+  busy, own, clock = (late - early for early, late in zip(before, after, strict=True))
+  return (busy - own) / (max(clock, 1e-9) * (os.cpu_count() or 1))
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -197,7 +209,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("rows", nargs="*", metavar="ROW", help=f"of the kind, all by default: {', '.join(ROWS)}")
   add("--blocks", type=int, default=3, help="of each side")
   add("--seconds", type=float, default=20.0, help="of a block of steps")
-  add("--minutes", type=float, default=60.0, help="after which no row begins")
   add("--record", action="store_true", help="keep the records, and make the table anew")
   add("--pairs", type=int, default=200_000, help="of start: rows of the file")
   flags = parser.parse_args(argv)
@@ -214,17 +225,11 @@ def main(argv: Sequence[str] | None = None) -> int:
   flags = parse(argv)
   os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch wants memory, too
   if flags.kind in ("train", "encode"):
-    from as2jax.runtime import devices
-
     devices.use_cores()  # as a training does, before a device is looked at
-  began = time.monotonic()
   try:
     for row in flags.rows:
-      if time.monotonic() - began > 60 * flags.minutes:
-        print(f"{row}: left out for want of time (--minutes)")
-        continue
-      print(f"== {row} on {machine.processor()}", flush=True)
-      others = machine.Others()
+      print(f"== {row} on {devices.processor()}", flush=True)
+      before = used()
       if flags.kind == "start":
         from launch.benchmarks import start
 
@@ -235,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sides = ranking.run(row, flags, measure, ROWS[row][2])
       else:
         sides = compare_steps(row, flags)
-      busy = others.busy()
+      busy = others_share(before, used()) > OTHERS
       print(json.dumps(sides, indent=2) + ("\nBUSY: take no ratio from this run" if busy else ""))
       if flags.record:
         print(f"kept in {add(record(row, sides, busy))}")

@@ -21,8 +21,8 @@ from as2jax.config import words
 from as2jax.data import dataset as datasets
 from as2jax.data.record import Question
 from as2jax.encoders.hub import resolve
+from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
-from launch.benchmarks import machine
 
 Scores = Callable[[Sequence[Question]], Sequence[np.ndarray]]
 QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 8
@@ -57,7 +57,7 @@ def theirs(source: str, cross: bool) -> Scores:
   import sentence_transformers
   import torch
 
-  torch.set_num_threads(machine.cores())
+  torch.set_num_threads(devices.cores())
   quiet = {"show_progress_bar": False}
   kind = sentence_transformers.CrossEncoder if cross else sentence_transformers.SentenceTransformer
   model = kind(str(resolve(source)), device="cpu")

@@ -27,8 +27,8 @@ from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.encoders.hub import resolve
 from as2jax.evaluation import metrics, results
+from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
-from launch.benchmarks import machine
 
 Scores = list[np.ndarray]
 RULES = {"trecqa": ("ptb",)}
@@ -220,7 +220,7 @@ def main() -> None:
 
   import torch
 
-  torch.set_num_threads(machine.cores())
+  torch.set_num_threads(devices.cores())
   flags.accelerator = "" if flags.device == "cpu" else torch.cuda.get_device_name()
   config = base.get_config()
   config.data.name, config.data.rules = flags.data, RULES.get(flags.data, ())

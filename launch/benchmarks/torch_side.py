@@ -1,20 +1,21 @@
 """The other side: plain PyTorch loops over transformers' models, with dynamic padding.
 
 Sentences are tokenised beforehand, as ours are; each batch is padded to its longest text. Of the common ways to
-write such a loop (`choices`) the fastest on this machine is taken.
+write such a loop (`CHOICES`) the fastest on this machine is taken.
 """
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch.nn import functional
 
-from launch.benchmarks import machine
-from launch.benchmarks.workload import Load, Workload, load_of
+from as2jax.runtime import devices
+from launch.benchmarks.steps import Load, Workload
 
 # Names of transformers' configs for our encoders' fields.
 THEIRS = {name: name for name in ("vocab_size", "hidden_size", "intermediate_size")}
@@ -23,6 +24,8 @@ THEIRS |= {"max_positions": "max_position_embeddings", "type_vocab_size": "type_
 THEIRS |= {"layer_norm_eps": "layer_norm_eps", "activation": "hidden_act"}
 THEIRS |= {"window": "local_attention", "global_every": "global_attn_every_n_layers"}
 BATCH = 32  # the papers', and sentence-transformers' default
+# An attention, and whether a batch takes one forward pass in all, or one for each text of an example.
+CHOICES = (("sdpa", False), ("sdpa", True), ("eager", True))
 
 
 class TorchSide:
@@ -32,9 +35,9 @@ class TorchSide:
   """
 
   def __init__(self, work: Workload, half: bool = False):
-    torch.set_num_threads(machine.cores())
+    torch.set_num_threads(devices.cores())
     torch.manual_seed(0)
-    self.work, self.settings, self.half = work, work.settings, half
+    self.work, self.half = work, half
     self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     units, examples = work.batcher.units, work.batcher.examples
     self.lengths = np.diff(units.offsets)
@@ -42,17 +45,12 @@ class TorchSide:
     self.units = np.split(tokens, units.offsets[1:-1], 1)
     self.members, self.labels = np.asarray(examples.members), np.asarray(examples.labels)[:, 0]
     self._stream: Iterator[np.ndarray] | None = None
-    self.reset(self.choices()[0])
+    self.reset(*CHOICES[0])
 
-  def choices(self) -> Sequence[str]:
-    """Return the ways tried: an attention, and forward passes a batch (one a side, or one in all)."""
-    ways = [f"sdpa, {self.members.shape[1]} forward", "sdpa, 1 forward", "eager, 1 forward"]
-    return list(dict.fromkeys(ways))
-
-  def reset(self, choice: str) -> None:
+  def reset(self, attention: str, at_once: bool) -> None:
     """Make a fresh model and optimizer."""
-    self.choice, o = choice, self.settings["optimizer"]
-    model = model_of(self.settings, choice.partition(",")[0]).to(self.device)
+    self.at_once, o = at_once, self.work.optimizer
+    model = model_of(self.work, attention).to(self.device)
     self.model = model.train() if self.work.trained else model.eval()
     self.optimizer = torch.optim.Adam(
       self.model.parameters(), lr=o["rate"], betas=(o["b1"], o["b2"]), eps=o["eps"]
@@ -64,7 +62,7 @@ class TorchSide:
     """
     random = np.random.default_rng((7, epoch))
     if self.work.trained:
-      size = self.settings["batch_size"] or BATCH
+      size = self.work.batch_size or BATCH
       order = random.permutation(len(self.members))
       return np.split(order, range(size, len(order), size))
     order = np.argsort(-self.lengths[self.members[:, 0]], kind="stable")
@@ -73,14 +71,13 @@ class TorchSide:
 
   def passes(self, members: np.ndarray) -> list[np.ndarray]:
     """Return the units of each forward pass."""
-    return [members.T.ravel()] if ", 1 " in self.choice else list(members.T)
+    return [members.T.ravel()] if self.at_once else list(members.T)
 
   def load(self, examples: np.ndarray) -> Load:
     """Return the load of a batch: each forward pass is padded to its longest text."""
     passes = self.passes(self.members[examples])
     positions = sum(len(units) * self.lengths[units].max() for units in passes)
-    lengths = self.lengths[np.concatenate(passes)]
-    return load_of(self.settings, len(examples), lengths, positions)
+    return self.work.load(len(examples), self.lengths[np.concatenate(passes)], positions)
 
   def pad(self, numbers: np.ndarray) -> dict[str, torch.Tensor]:
     """Return the model's inputs for some units, padded to the longest of them."""
@@ -89,7 +86,7 @@ class TorchSide:
     values = np.zeros((2, *real.shape), np.int64)
     values[:, real] = np.concatenate([self.units[n] for n in numbers], axis=1)
     arrays = {"input_ids": values[0], "attention_mask": real.astype(np.int64)}
-    if self.settings["encoder"]["name"] == "bert":
+    if self.work.family == "bert":
       arrays["token_type_ids"] = values[1]
     return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
 
@@ -103,17 +100,13 @@ class TorchSide:
   def loss(self, examples: np.ndarray) -> torch.Tensor:
     """Return the cross entropy of pairs, or the sum of the hinges of triplets."""
     members = self.members[examples]
-    if self.settings["system"] == "crossencoder":
+    if self.work.system == "crossencoder":
       labels = torch.from_numpy(self.labels[examples].astype(np.int64)).to(self.device)
       return functional.cross_entropy(self.model(**self.pad(members[:, 0])).logits, labels)
-    passes = self.passes(members)
-    vectors = torch.cat([self.encode(units) for units in passes])
-    row = np.zeros(len(self.lengths), np.int64)
-    row[np.concatenate(passes)] = np.arange(len(vectors))
-    anchor, positive, negative = vectors[torch.from_numpy(row[members]).to(self.device)].unbind(1)
-    squared = lambda other: (anchor - other).square().sum(-1)
-    margin = self.settings["loss"]["margin"]
-    return functional.relu(squared(positive) - squared(negative) + margin).sum()
+    vectors = torch.cat([self.encode(units) for units in self.passes(members)])
+    anchor, positive, negative = vectors.unflatten(0, (3, -1))
+    near, far = (anchor - positive).square().sum(-1), (anchor - negative).square().sum(-1)
+    return functional.relu(near - far + self.work.loss.margin).sum()
 
   def step(self, examples: np.ndarray) -> Any:
     """Take one update, or return the vectors or logits of these examples on the host."""
@@ -121,30 +114,29 @@ class TorchSide:
     if not self.work.trained:
       units = self.members[examples, 0]
       with torch.inference_mode(), half:
-        scored = self.settings["system"] == "score"
+        scored = self.work.system == "score"
         output = self.model(**self.pad(units)).logits if scored else self.encode(units)
         return output.float().cpu().numpy()
     with half:
       loss = self.loss(examples)
     self.optimizer.zero_grad()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(
-      self.model.parameters(), self.settings["optimizer"]["clip_norm"] or float("inf")
-    )
+    norm = self.work.optimizer["clip_norm"] or float("inf")
+    torch.nn.utils.clip_grad_norm_(self.model.parameters(), norm)
     return self.optimizer.step()
 
   def warm_up(self) -> None:
     """Try each choice on the same batches in three rounds; keep the one with the best time."""
-    trial, best = self.plan(0)[:2], {}
-    for _, choice in itertools.product(range(3), self.choices()):
-      self.reset(choice)
+    trial, best = self.plan(0)[:2], dict.fromkeys(CHOICES, float("inf"))
+    for _, choice in itertools.product(range(3), CHOICES):
+      self.reset(*choice)
       self.step(trial[0])
       began = time.perf_counter()
       for examples in trial:
         self.step(examples)
       self.wait()
-      best[choice] = min(time.perf_counter() - began, best.get(choice, float("inf")))
-    self.reset(min(best, key=lambda choice: best[choice]))
+      best[choice] = min(time.perf_counter() - began, best[choice])
+    self.reset(*min(CHOICES, key=best.__getitem__))
     self.step(trial[0])
     self.whole = sum(map(self.load, self.plan(1)), Load())
 
@@ -165,21 +157,19 @@ class TorchSide:
     return done, time.perf_counter() - began
 
 
-def model_of(settings: Mapping[str, Any], attention: str) -> torch.nn.Module:
+def model_of(work: Workload, attention: str) -> torch.nn.Module:
   """Return transformers' model of the same sizes and dropout rates."""
-  import transformers
-
-  e, dropout = settings["encoder"], settings["model"].get("dropout")
-  fields = {THEIRS[name]: value for name, value in e.items() if name in THEIRS}
+  e, dropout = work.model.encoder, getattr(work.model, "dropout", None)
+  fields = {theirs: getattr(e, ours) for ours, theirs in THEIRS.items() if hasattr(e, ours)}
   fields |= {"num_labels": 2, "pad_token_id": 0, "attn_implementation": attention}
-  if e["name"] == "bert":
-    fields["attention_probs_dropout_prob"] = e["attention_dropout"]
-    fields |= {"hidden_dropout_prob": e["hidden_dropout"], "classifier_dropout": dropout}
+  if work.family == "bert":
+    fields["attention_probs_dropout_prob"] = e.attention_dropout
+    fields |= {"hidden_dropout_prob": e.hidden_dropout, "classifier_dropout": dropout}
   else:
-    fields |= {"attention_dropout": e["attention_dropout"], "mlp_dropout": e["hidden_dropout"]}
+    fields |= {"attention_dropout": e.attention_dropout, "mlp_dropout": e.hidden_dropout}
     fields["classifier_dropout"] = dropout or 0.0
-  config = transformers.AutoConfig.for_model(e["name"], **fields)
-  if settings["system"] in ("crossencoder", "score"):
+  config = transformers.AutoConfig.for_model(work.family, **fields)
+  if work.system in ("crossencoder", "score"):
     return transformers.AutoModelForSequenceClassification.from_config(config)
-  options = {"add_pooling_layer": False} if e["name"] == "bert" else {}
+  options = {"add_pooling_layer": False} if work.family == "bert" else {}
   return transformers.AutoModel.from_config(config, **options)
