@@ -71,7 +71,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
         line.append("" if figure is None else f"*{short(figure)}*")
     cells.append(line + [""] * (len(cells[0]) - len(line)))
   text = _markdown(cells)
-  return f"{text}\n\n{notes[0]}" if notes else text
+  return "\n".join([text, "", *notes]) if notes else text
 
 
 def _loaded(places, column: Column) -> list[RunScores]:
