@@ -13,7 +13,6 @@ Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects wh
 ManySeeds = option("3 is 0, 1, 2; or such as 0,4; else the config's", "--seeds", metavar="N")
 NewFolder = option("a new folder", "-o", "--output", metavar="FOLDER")
 Runs = option("of runs and tables", "-o", "--output", metavar="FOLDER")
-Split = option("of the table (default: that which chooses)", "--table", metavar="SPLIT")
 
 
 app = typer.Typer(help="Sweeps, papers' tables, compilation for TPUs.", no_args_is_help=True)
@@ -35,7 +34,6 @@ def run_sweep(
   settings: Set = [],
   seeds: ManySeeds = "",
   parallel: Parallel = 1,
-  split: Split = "",
   prepare: Annotated[
     int | None, Option(min=0, metavar="K", help="runs nothing: writes run K's config")
   ] = None,
@@ -71,27 +69,25 @@ def run_sweep(
   failed = local_executor.execute(jobs, folder, parallel=parallel) if parallel else {}
   from as2jax.experiments.sweeps import table  # with numpy and all that reads results
 
-  print(table.collect(folder, jobs, split))
+  print(table.collect(folder, jobs))
   raise typer.Exit(int(bool(failed)))
 
 
 @app.command(
   epilog=examples(
     "as2jax lab paper                                   (lists the tables)",
-    "as2jax lab paper asbert_table3 --words=minilm --list",
-    "as2jax lab paper rerankers --runs=runs --no-train      (fills it from what lies in runs/)",
+    "as2jax lab paper asbert_table3 --words=minilm --parallel=0 (what would be run, what not)",
+    "as2jax lab paper rerankers --runs=runs --parallel=0        (fills it from what lies in runs/)",
   )
 )
 def paper(
   tables: Annotated[list[str], Argument(metavar="[TABLE]...", help="see without one")] = [],
   target: Runs = "runs/papers",
-  only_list: option("what would be run, what not", "--list", kind=bool) = False,
   parallel: Parallel = 1,
   seeds: ManySeeds = "",
   words: Annotated[str, Option(help="further words of the jobs, which the table then says")] = "",
   settings: Set = [],
   runs: option("finished runs, for rows of their config", metavar="FOLDER", kind=list[str]) = [],
-  train: Annotated[bool, Option(help="trains the other rows, not only what takes no step")] = True,
 ) -> None:
   """Fills a paper's table. Our figures stand beside the published ones."""
   import pathlib
@@ -114,10 +110,8 @@ def paper(
   )
   failed = 0
   for name in tables:
-    how = {"parallel": parallel, "only_list": only_list, "train": train}
-    folders = tuple(map(pathlib.Path, runs))
-    ended = paper_tables.make(name, pathlib.Path(target).absolute(), choice, runs=folders, **how)
-    failed = max(failed, ended)
+    how = {"parallel": parallel, "runs": list(map(pathlib.Path, runs))}
+    failed |= paper_tables.make(name, pathlib.Path(target).absolute(), choice, **how)
   raise typer.Exit(failed)
 
 

@@ -6,30 +6,35 @@ trained yet.
 
 import pathlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from as2jax.config import jobs as job_files
-from as2jax.evaluation import compare, results, run_scores, significance
+from as2jax.evaluation import results, run_scores
 from as2jax.evaluation.run_scores import RunScores
+from as2jax.experiments import figures
 from as2jax.experiments.papers import collected, rows
 from as2jax.experiments.papers.rows import Column, Peer, Run, Table
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 NOT_YET = "not trained yet"
-FACTS = ("seeds", "test read", "hours")  # columns of each run's table, see `_facts`
 
 
 def kept_runs() -> dict[str, Run | Peer]:
   """Return every run and peer of our tables, by the name under which its results are kept."""
   runs: dict[str, Run | Peer] = {}
   for tables in rows.measured_tables().values():
-    for table in tables:
-      for row in (*table.first, *table.rows):
-        for run in row.runs.values():
-          if isinstance(run, Peer) or run.config != "configs/":
-            runs[run.name] = run
+    for run in _runs(tables):
+      if isinstance(run, Peer) or run.config != "configs/":  # a row may name another's results
+        runs[run.name] = run
   return runs
+
+
+def _runs(tables: Sequence[Table]) -> list[Run | Peer]:
+  """Return the runs of all rows, those that others begin with first."""
+  every = [row for table in tables for row in table.first]
+  every += [row for table in tables for row in table.rows]
+  return [run for row in every for run in row.runs.values()]
 
 
 def rendered(table: Table, folder: pathlib.Path) -> str:
@@ -49,137 +54,113 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
     for name, one in zip(places, _loaded(places.values(), column), strict=True):
       scores[name].append(one)
   main = table.columns[table.main]
-  cells = [["system", *(column.heading for column in table.columns), *FACTS]]
-  notes = []
-  if base:
-    cells[0].append(f"{main.heading} − {base}")
+  lines, notes = [], []
   for row in table.rows:
+    line = {"system": row.name}
     if row.name in scores:
-      of_row = scores[row.name]
-      line = [row.name, *map(cell, of_row, table.columns), *_facts(places[row.name], of_row[0])]
+      for column, one in zip(table.columns, scores[row.name], strict=True):
+        line[column.heading] = figures.cell(one, column.metric)
+      first, of_main = scores[row.name][0], scores[row.name][table.main]
+      line |= _facts(places[row.name], first)
       if base:
-        other = of_row[table.main]
-        compared = row.name != base
-        line.append(_difference(scores[base][table.main], other, main) if compared else "")
-      if of_row[0].note:
-        notes.append(f"{row.name}: {of_row[0].note}.")
+        to_base = ""
+        if row.name != base:
+          to_base = figures.difference(scores[base][table.main], of_main, main.metric)
+        line[f"{main.heading} − {base}"] = to_base
+      if first.note:
+        notes.append(f"{row.name}: {first.note}.")
     elif row.runs:
-      line = [f"{row.name} ({NOT_YET})"]
+      line["system"] += f" ({NOT_YET})"
     else:
-      line = [f"*{row.name}*"]
-      for figure in row.published:
-        line.append("" if figure is None else f"*{short(figure)}*")
-    cells.append(line + [""] * (len(cells[0]) - len(line)))
-  text = _markdown(cells)
+      line["system"] = f"*{row.name}*"
+      for column, figure in zip(table.columns, row.published, strict=True):
+        line[column.heading] = "" if figure is None else f"*{figures.short(figure)}*"
+    lines.append(line)
+  text = _markdown(lines)
   return "\n".join([text, "", *notes]) if notes else text
 
 
-def _loaded(places, column: Column) -> list[RunScores]:
+def _loaded(places: Iterable[pathlib.Path], column: Column) -> list[RunScores]:
   """Return the scores of the runs at some places by the split and question filter of a column."""
   asked = {"split": column.split, "question_filter": column.question_filter}
   return run_scores.load(list(map(str, places)), **asked)
 
 
-def _facts(place: pathlib.Path, scores: RunScores) -> list[str]:
+def _facts(place: pathlib.Path, scores: RunScores) -> dict[str, str]:
   """Return the seeds of a row, how often each read test, and the hours that all of them trained."""
   seeds = "–" if scores.deterministic else str(len(next(iter(scores.values.values()))))
-  content = results.read(place)
-  times = results.times_evaluated(place, "test", content["data"]["name"])
-  trained, spent = collected.training(place), ""
+  times = results.times_evaluated(place, "test", results.read(place)["data"]["name"])
+  trained, hours = collected.training(place), ""
   if trained.seconds:
-    spent = f"{trained.seconds / 3600:.1f}" + _of_device(trained.device)
-  return [seeds, "not known" if times is None else str(times), spent]
+    hours = f"{trained.seconds / 3600:.1f}" + _of_device(trained.device)
+  return {"seeds": seeds, "test read": "not known" if times is None else str(times), "hours": hours}
 
 
 def _of_device(device: str) -> str:
   return f" ({device})" if device else ""
 
 
-def _markdown(cells: Sequence[Sequence[str]], left: int = 1) -> str:
-  rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
-  return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
+def _markdown(lines: Sequence[Mapping[str, str]], left: int = 1) -> str:
+  """Render rows whose cells are Markdown; `left` columns are texts."""
+  names = list(dict.fromkeys(name for line in lines for name in line))
+  cells = [names, ["---"] * left + ["---:"] * (len(names) - left)]
+  for line in lines:
+    cells.append([line.get(name, "") for name in names])
+  return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def _side_by_side(table: Table, folder: pathlib.Path) -> str:
   """Render a table over data sets: figure, seeds, and seconds of a seed's training steps on a CPU."""
   judges = table.rows[0].runs  # they say which questions are clean
-  cells = [["system", *(column.heading for column in table.columns)]]
+  lines = []
   for row in table.rows:
-    line = [row.name]
+    line = {"system": row.name}
     for column in table.columns:
       (key,) = column.runs
-      line.append(_counted_cell(folder, row.runs[key].name, judges[key].name, column))
-    cells.append(line)
-  return _markdown(cells)
+      places = folder / row.runs[key].name, folder / judges[key].name
+      line[column.heading] = _counted_cell(*places, column)
+    lines.append(line)
+  return _markdown(lines)
 
 
-def _counted_cell(folder: pathlib.Path, name: str, judge: str, column: Column) -> str:
-  place = folder / name
+def _counted_cell(place: pathlib.Path, judge: pathlib.Path, column: Column) -> str:
   if not place.exists():
     return NOT_YET
   foreign = collected.peer_tables(place, column.split)
-  places = [str(folder / judge), foreign] if foreign else [str(place)]
-  figure = cell(run_scores.load(places, split=column.split)[-1], column, counted=True)
+  places = [str(judge), foreign] if foreign else [str(place)]
+  scores = run_scores.load(places, split=column.split)[-1]
+  figure = figures.cell(scores, column.metric, counted=True)
   trained = collected.training(place)
   if trained.device:
     return f"{figure}, {trained.device}"
   return f"{figure}, {trained.seconds / trained.seeds:.0f} s" if trained.seconds else figure
 
 
-def cell(scores: RunScores, column: Column, counted: bool = False) -> str:
-  """Return a figure with its half-width and the s.d. over seeds; `counted` adds the number of seeds."""
-  width = number = ""
-  if column.metric in scores.values:
-    values = scores.metric(column.metric)
-    mean, sd = significance.mean_sd(values.mean(1))
-    width = f" ± {short(significance.half_width(values))}"
-    if counted:
-      number = f"; {len(values)}"
-    if scores.deterministic:
-      sd = None
-  else:  # it has no value of a question (SSE), or is of vectors, which a ranker of words has not
-    entry = results.read(scores.name)["metrics"].get(scores.title(column.metric))
-    if entry is None:
-      return ""
-    mean, sd = entry["mean"], entry["sd"]
-  return short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
-
-
-def short(value: float) -> str:
-  """Return three decimals, without a zero before the point."""
-  return f"{value:.3f}".removeprefix("0")
-
-
-def _difference(base: RunScores, other: RunScores, column: Column) -> str:
-  """Return the difference of methods of a row to the base."""
-  tested = compare.methods(other, base, column.metric)
-  difference = ("−" if tested.difference < 0 else "+") + short(abs(tested.difference))
-  if tested.why:
-    return f"{difference}: {tested.why}"
-  p, finds = compare.p_text(tested.p), short(tested.detectable)
-  return f"{difference} ± {short(tested.half_width)} (p {p}, finds {finds})"
-
-
 def claims(folder: pathlib.Path) -> str:
   """Render the papers' claims beside our figures, a simple baseline and their difference."""
-  cells = [["claim", "paper", "ours", "simple baseline", "difference", "holds?", "why"]]
+  lines = []
   for claim in rows.claims()[0]:
     column = rows.column_of(claim["column"])
     ours, base = _loaded([folder / name for name in claim["runs"]], column)
-    figures = [cell(ours, column), cell(base, column), _difference(base, ours, column)]
-    cells.append([claim["claim"], claim["paper"], *figures, claim["holds"], claim["why"]])
-  return _markdown(cells, left=7)
+    line = {"claim": claim["claim"], "paper": claim["paper"]}
+    line["ours"] = figures.cell(ours, column.metric)
+    line["simple baseline"] = figures.cell(base, column.metric)
+    line["difference"] = figures.difference(base, ours, column.metric)
+    lines.append(line | {"holds?": claim["holds"], "why": claim["why"]})
+  return _markdown(lines, left=7)
 
 
 def summary(folder: pathlib.Path) -> str:
   """Render the root README's table: one figure a row."""
-  cells = [["data, metric", "system", "ours", "paper"]]
+  lines = []
   for one in rows.claims()[1]:
     place, column = folder / one["kept"], rows.column_of(one["column"])
     (scores,) = _loaded([place], column)
-    system = one["system"] + _of_device(collected.training(place).device)
-    cells.append([one["data"], system, cell(scores, column), one.get("paper", "")])
-  return _markdown(cells, left=4)
+    line = {"data, metric": one["data"]}
+    line["system"] = one["system"] + _of_device(collected.training(place).device)
+    line["ours"] = figures.cell(scores, column.metric)
+    lines.append(line | {"paper": one["paper"]})
+  return _markdown(lines, left=4)
 
 
 def commands(runs: Sequence[Run | Peer], folder: pathlib.Path | None = None) -> list[str]:
@@ -203,23 +184,16 @@ def _quoted(word: str) -> str:
   return "'" + word.replace("'", '"') + "'" if "!" in word else f'"{word}"'
 
 
-def _page_commands(tables: Sequence[Table], folder: pathlib.Path) -> str:
-  every = kept_runs()
-  names: dict[str, None] = {}
-  begun = [row for table in tables for row in table.first]
-  for row in (*begun, *(row for table in tables for row in table.rows)):
-    for run in row.runs.values():
-      names[run.name] = None
-  return "\n".join(["```bash", *commands([every[name] for name in names], folder), "```"])
-
-
 def blocks(folder: pathlib.Path) -> dict[str, str]:
   """Return every table and every page's commands by name, from the unpacked rows in `folder`."""
   made = {"claims": claims(folder), "summary": summary(folder)}
+  every = kept_runs()
   for page, tables in rows.measured_tables().items():
     for table in tables:
       made[table.name] = rendered(table, folder)
-    made[f"commands of {page}"] = _page_commands(tables, folder)
+    names = dict.fromkeys(run.name for run in _runs(tables))
+    lines = commands([every[name] for name in names], folder)
+    made[f"commands of {page}"] = "\n".join(["```bash", *lines, "```"])
   return made
 
 

@@ -30,7 +30,6 @@ from as2jax.runtime.files import cache_folder, data_folder
 # Words that set an encoder, whatever was named before; `large` wants one.
 REPLACING = {"sample", *config_words.ENCODERS} - {"large"}
 _absent = functools.cache(hub.absent)  # why weights are not here
-Cell = tuple[str, str]  # the name of a row, and the key of one of its runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,49 +42,30 @@ class Choice:
 
 
 @dataclasses.dataclass
-class Plan:
-  """The jobs of a table.
+class Cell:
+  """One run of a row, for one of its data sets.
 
   Attributes:
-    cells: one job a seed; skipped: why there is none.
-    configs: the config file that is run, with its argument.
-    others: what its weights or data are in place of the row's own.
-    taken: the folder of a finished run with all its seeds, in place of jobs.
-    jobs, after: by id, also what jobs begin with: the job, and the ids of those that it depends on.
+    title: as lines of text have it; config: the config file that is run, with its argument.
+    jobs: one a seed; lacks: why there is none.
+    other: what its weights or data are in place of the row's own.
+    taken: the folder of a finished run with all its seeds, in place of the jobs.
 
   """
 
-  cells: dict[Cell, list[points.Job]] = dataclasses.field(default_factory=dict)
-  skipped: dict[Cell, str] = dataclasses.field(default_factory=dict)
-  configs: dict[Cell, str] = dataclasses.field(default_factory=dict)
-  others: dict[Cell, str] = dataclasses.field(default_factory=dict)
-  taken: dict[Cell, pathlib.Path] = dataclasses.field(default_factory=dict)
-  jobs: dict[str, points.Job] = dataclasses.field(default_factory=dict)
-  after: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  title: str
+  config: str = ""
+  jobs: tuple[points.Job, ...] = ()
+  lacks: str = ""
+  other: str = ""
+  taken: pathlib.Path | None = None
 
-  def folders(self, cell: Cell, output: pathlib.Path) -> list[pathlib.Path]:
-    """Return the folders of the runs of a cell, finished or not."""
-    if cell in self.taken:
-      return [self.taken[cell]]
-    return [output / job.id for job in self.cells.get(cell, ())]
+  def folders(self, output: pathlib.Path) -> list[pathlib.Path]:
+    """Return the folders of its runs, finished or not."""
+    return [self.taken] if self.taken else [output / job.id for job in self.jobs]
 
-  @property
-  def waves(self) -> list[list[points.Job]]:
-    """The jobs of cells that are not taken, and of what these begin with, in the order of dependence."""
-    depths: dict[str, int] = {}
 
-    def depth(name: str) -> int:
-      if name not in depths:
-        depths[name] = max((depth(before) + 1 for before in self.after[name]), default=0)
-      return depths[name]
-
-    for cell, jobs in self.cells.items():
-      for job in jobs if cell not in self.taken else ():
-        depth(job.id)
-    waves = []
-    for wave in range(max(depths.values(), default=-1) + 1):
-      waves.append([self.jobs[name] for name in depths if depths[name] == wave])
-    return waves
+Cells = Mapping[tuple[str, str], Cell]  # by the name of a row, and the key of one of its runs
 
 
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
@@ -99,66 +79,53 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   own = argument.split(",")
   ways = [own]
   if choice.words:
+    encoders = [word for word in choice.words if word in config_words.ENCODERS]
     kept = own
     if REPLACING.intersection(choice.words):
       kept = [word for word in own if word not in config_words.ENCODERS]
     rest = [word for word in kept if word not in recipes.CETE_VECTORS]
-    ways = [[*kept, *choice.words], [*choice.words, *rest]]
-    if encoders := [word for word in choice.words if word in config_words.ENCODERS]:
-      ways.append([*kept, *encoders])
-    ways.append(own)
+    ways = [[*kept, *choice.words], [*choice.words, *rest], own]
+    if encoders:
+      ways.insert(2, [*kept, *encoders])
   for words in ways:
-    text = ":" + ",".join(filter(None, words))
-    name = file + text.rstrip(":")
+    text = (":" + ",".join(filter(None, words))).rstrip(":")
     try:
-      start = job_files.load(job_files.path(file) + text.rstrip(":"))
+      start = job_files.load(job_files.path(file) + text)
       break
     except InputError:
       if words is own:
         raise
-  return override(start, {**run.settings, **choice.settings}, f"{run.config}:"), name
+  return override(start, {**run.settings, **choice.settings}, f"{run.config}:"), file + text
 
 
-def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=None) -> Plan:
-  """Resolve every run of a table; `lacking` says why a config cannot be run here, "" where it can.
-
-  `output` is absolute: a second stage names its first by it.
-  """
-  made = Plan()
+def plan(table: Table, output: pathlib.Path, choice: Choice) -> Cells:
+  """Resolve every run of a table; `output` is absolute: a second stage names its first by it."""
+  cells = {}
   for row in table.rows:
     if row.lacks:
-      made.skipped[row.name, ""] = row.lacks
+      cells[row.name, ""] = Cell(row.name, lacks=row.lacks)
     for key, run in row.runs.items():
-      cell = row.name, key
-      made.configs[cell] = run.config
+      cell = cells[row.name, key] = Cell(f"{row.name} · {key}", run.config)
       try:
-        jobs, name = _jobs(run, f"{row.name}, {key}", output, choice, lacking or lacking_here, made)
+        cell.jobs = _jobs(run, cell.title, output, choice)
       except InputError as reason:
-        made.skipped[cell] = str(reason)
+        cell.lacks = str(reason)
         continue
-      made.cells[cell], made.configs[cell] = jobs, name
-      if others := other(resolve(run, Choice())[0], resolve(run, choice)[0]):
-        made.others[cell] = others
-  return made
+      config, cell.config = resolve(run, choice)
+      cell.other = other(resolve(run, Choice())[0], config)
+  return cells
 
 
 def _jobs(
-  run: Run,
-  title: str,
-  output: pathlib.Path,
-  choice: Choice,
-  lacking,
-  made: Plan,
-  only: int | None = None,
-) -> tuple[list[points.Job], str]:
-  """Return a run's jobs, one a seed, and the config that they are of; add them to a plan.
+  run: Run, title: str, output: pathlib.Path, choice: Choice, only: int | None = None
+) -> tuple[points.Job, ...]:
+  """Return a run's jobs, one a seed (or `only` that of the run that begins with this one).
 
-  Each seed (or `only` that of the run that begins with this one) has runs of its own of all that it begins
-  with, but for rankers without randomness.
+  Each seed has runs of its own of all that it begins with, but for rankers without randomness.
   """
   config, name = resolve(run, choice)
   check.check(config)
-  if reason := lacking(config):
+  if reason := lacking_here(config):
     raise InputError(reason)
   seeds = choice.seeds or tuple(config.seeds)
   if only is not None:
@@ -167,20 +134,16 @@ def _jobs(
     seeds = (0,)
   jobs = []
   for seed in seeds:
-    folders, before = {}, []
+    folders, after = {}, []
     for key, stage in run.after.items():
       try:
-        (job,), _ = _jobs(stage, f"{title}: {key}", output, choice, lacking, made, only=seed)
+        after += _jobs(stage, f"{title}: {key}", output, choice, only=seed)
       except InputError as error:
         raise InputError(f"it begins with {stage.config}: {error}") from error
-      folders[key] = str(output / job.id)
-      before.append(job.id)
+      folders[key] = str(output / after[-1].id)
     whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
-    job = points.job(whole, 0, f"{title}, seed {seed}", {})
-    made.jobs.setdefault(job.id, job)  # which rows may share
-    made.after[job.id] = tuple(before)
-    jobs.append(job)
-  return jobs, name
+    jobs.append(points.job(whole, title, after))
+  return tuple(jobs)
 
 
 def lacking_here(config: Any) -> str:
@@ -226,8 +189,8 @@ def _encoder(config: Any) -> str:
   return ""
 
 
-def take(run_plan: Plan, folders: Sequence[pathlib.Path]) -> None:
-  """Fill cells of a plan with finished runs, whose jobs are then not run.
+def take(cells: Cells, folders: Sequence[pathlib.Path]) -> None:
+  """Fill cells with finished runs, whose jobs are then not run.
 
   A run fits where its config differs in nothing but its seeds, all of which the row asks for, and it
   was evaluated on the splits that the row reports and its data have. `folders` are of runs, or hold some.
@@ -240,24 +203,22 @@ def take(run_plan: Plan, folders: Sequence[pathlib.Path]) -> None:
         config = _known((path / "config.json").read_text())
         runs.append((path.absolute(), config, results.read(path)))
     if len(runs) == before:
-      raise InputError(
-        f"--runs={folder}: there is no finished run (a folder with results.json), nor in its folders"
-      )
-  for cell, jobs in run_plan.cells.items():
-    wanted = _known(jobs[0].text)
-    seeds = sorted(job.seed for job in jobs)
-    for folder, config, content in runs:
+      raise InputError(f"--runs={folder}: neither it nor its folders hold results.json of a run")
+  for cell in cells.values():
+    seeds = sorted(job.seed for job in cell.jobs)
+    for folder, config, content in runs if seeds else ():
+      wanted = _known(cell.jobs[0].text)
       parts = content["data"]["splits"].keys()
       asked = {split for split in wanted["evaluation.splits"] if set(split.split("+")) <= parts}
-      its = sorted(outcome["seed"] for outcome in content["seeds"])
-      if its == seeds and asked <= set(results.splits_of(content)):
-        if not differences(config, wanted):
-          run_plan.taken[cell] = folder
-          break
+      fits = sorted(outcome["seed"] for outcome in content["seeds"]) == seeds
+      fits = fits and asked <= set(results.splits_of(content))
+      if fits and not differences(config, wanted):
+        cell.taken = folder
+        break
 
 
 def _known(config: str) -> dict[str, Any]:
   """Return a flat config without seeds; keys that are younger than the run have their defaults."""
   flat = {**flatten(json.loads(base.get_config().to_json())), **flatten(json.loads(config))}
-  flat.pop("seeds")
+  del flat["seeds"]
   return flat

@@ -1,13 +1,12 @@
-"""Run the jobs of a sweep on this machine, so many at a time, each a process of `as2jax.main`."""
+"""Run the jobs of a sweep on this machine, so many at a time, each a process."""
 
-import functools
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.devices import huge_pages_environment
@@ -35,41 +34,56 @@ def execute(
   output: pathlib.Path,
   *,
   parallel: int,
-  say: Callable[[str], None] = functools.partial(print, flush=True),
   make_command: Callable[[pathlib.Path], list[str]] = command,
 ) -> dict[str, str]:
   """Run what is not finished; return {id: last line of its log} of the runs that failed.
 
-  Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
+  A job starts when those that it begins with are finished. Where this process is interrupted (also by
+  SIGTERM) its runs end; called again, they go on.
   """
-  waiting = [job for job in jobs if not finished(output / job.id)]
-  say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
+  every: dict[str, Job] = {}
+  for job in jobs:
+    for one in _with_first(job):
+      every.setdefault(one.id, one)
+  waiting = [job for job in every.values() if not finished(output / job.id)]
+  print(f"{len(every)} runs, {len(every) - len(waiting)} of them finished before", flush=True)
   failed: dict[str, str] = {}
-  running: list[tuple[Job, subprocess.Popen, float]] = []  # with when it started
+  running: dict[str, tuple[Job, subprocess.Popen, float]] = {}  # with when it started
   before = signal.signal(signal.SIGTERM, signal.default_int_handler)
   stop_listening()  # SIGINT is KeyboardInterrupt from here on
   try:
     while waiting or running:
-      while waiting and len(running) < parallel:
-        job = waiting.pop(0)
-        running.append((job, _start(job, output / job.id, make_command), time.monotonic()))
-      for one in list(running):
-        job, process, started = one
+      for job in list(waiting):
+        if any(first.id in failed for first in job.after):
+          failed[job.id] = "what it begins with has failed"
+          waiting.remove(job)
+        elif len(running) < parallel and all(finished(output / first.id) for first in job.after):
+          waiting.remove(job)
+          process = _start(job, output / job.id, make_command)
+          running[job.id] = job, process, time.monotonic()
+      for job, process, started in list(running.values()):
         if process.poll() is None:
           continue
-        running.remove(one)
+        del running[job.id]
         said = f"finished in {time.monotonic() - started:.0f} s"
         if process.returncode or not finished(output / job.id):
           log = output / job.id / "log.txt"
           failed[job.id] = last_line(log) or "it wrote nothing"
           said = f"FAILED with status {process.returncode}: {failed[job.id]} ({log})"
-        done = len(jobs) - len(waiting) - len(running)
-        say(f"[{done}/{len(jobs)}] {job.id} {job.title}: {said}")
+        done = len(every) - len(waiting) - len(running)
+        print(f"[{done}/{len(every)}] {job.id} {job.name}: {said}", flush=True)
       time.sleep(POLL)
   finally:
-    _stop([process for _, process, _ in running])
+    _stop([process for _, process, _ in running.values()])
     signal.signal(signal.SIGTERM, before)
   return failed
+
+
+def _with_first(job: Job) -> Iterator[Job]:
+  """Yield a job after all that it begins with."""
+  for first in job.after:
+    yield from _with_first(first)
+  yield job
 
 
 def write_config(folder: pathlib.Path, job: Job) -> None:

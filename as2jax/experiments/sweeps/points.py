@@ -35,14 +35,24 @@ DATA += ("evaluation.task", "evaluation.splits", "evaluation.ties")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One point with one seed: id (hash of its config), number and overrides of the point, config as JSON."""
+  """One run with one seed: a point of a sweep, or a cell of a paper's table.
+
+  Attributes:
+    id: hash of its config, and the name of its folder; title: of its point or cell; text: config as JSON.
+    after: the jobs whose runs it begins with.
+
+  """
 
   id: str
-  point: int
   title: str
-  overrides: Mapping[str, Any]
   seed: int
   text: str
+  after: tuple["Job", ...] = ()
+
+  @property
+  def name(self) -> str:
+    """The title with the seed."""
+    return f"{self.title}, seed {self.seed}"
 
 
 def load(path: str) -> tuple[str, list[dict[str, Any]]]:
@@ -69,11 +79,9 @@ def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
   config, axes = job_files.load(base), {}
   for item in items:
     key, _, text = item.partition("=")
-    if key in axes:
-      raise InputError(f"--grid {item}: {key} is given twice; join its values by commas")
-    axes[key] = []
     for part in re.split(r",(?![^(\[]*[)\]])", text):  # commas outside of brackets
-      axes[key].append(parse(config, [f"{key}={part}"], "--grid")[key])
+      value = parse(config, [f"{key}={part}"], "--grid")[key]
+      axes.setdefault(key, []).append(value)
   return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
 
@@ -84,7 +92,7 @@ def plan(
   seeds: Sequence[int] = (),
   settings: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-  """Return the runs of a sweep, those of the base first where it is none of the points.
+  """Return the runs of a sweep, those of the base first.
 
   `seeds` are of every point (the base config's where empty), `settings` overrides of the base itself.
 
@@ -98,50 +106,46 @@ def plan(
     raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")
   seeds = tuple(seeds) or tuple(start.seeds)
   check.check(override(start, {"seeds": seeds}))  # below, each run has one of them
-  titles: dict[str, str] = {}
+  titles, configs = {start.to_json(): "base"}, [start]
   for point in points:
-    title = _title(point)
+    title = " ".join(f"{key}={value}" for key, value in point.items())
     for key in point:
       if key in OWN + DATA:
         raise InputError(
           f"point {title}: {key} must be the same for all points, which are "
           "compared question by question; set it in the base, or with --set"
         )
-    text = override(start, point, f"the point {title}:").to_json()
-    if text in titles:
+    config = override(start, point, f"the point {title}:")
+    text = config.to_json()
+    if titles.get(text) == "base":
+      titles[text] = f"{title} (base)"
+    elif text in titles:
       raise InputError(f"the points {titles[text]} and {title} are the same")
-    titles[text] = title
-  same_as_base = titles.get(start.to_json())
-  if same_as_base is None:
-    points = [{}, *points]
-  jobs: list[Job] = []
-  for number, point in enumerate(points):
-    title = _title(point)
-    shown = f"{title} (base)" if point and title == same_as_base else title
+    else:
+      titles[text] = title
+      configs.append(config)
+  jobs = []
+  for config in configs:
     for seed in seeds:
-      config = override(start, {**point, "seeds": (seed,)}, f"the point {title}:")
-      check.check(config)
-      jobs.append(job(config, number, f"{shown}, seed {seed}", point))
+      of_seed = override(config, {"seeds": (seed,)})
+      check.check(of_seed)
+      jobs.append(job(of_seed, titles[config.to_json()]))
   return jobs
 
 
-def _title(point: Mapping[str, Any]) -> str:
-  return " ".join(f"{key}={value}" for key, value in point.items()) or "base"
-
-
-def job(config: ConfigDict, point: int, title: str, overrides: Mapping[str, Any]) -> Job:
+def job(config: ConfigDict, title: str, after: Sequence[Job] = ()) -> Job:
   """Return the run of a config with one seed, under the hash of the whole of it."""
   content = json.dumps(json.loads(config.to_json()), sort_keys=True)
   name = hashlib.sha256(content.encode()).hexdigest()[:12]
-  return Job(name, point, title, overrides, config.seeds[0], config.to_json(indent=2))
+  return Job(name, title, config.seeds[0], config.to_json(indent=2), tuple(after))
 
 
 def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
   """Write `manifest.jsonl`: one run a line, with its resolved config."""
   lines = []
   for one in jobs:
-    row = {"id": one.id, "number": one.point, "title": one.title, "point": dict(one.overrides)}
-    lines.append(json.dumps({**row, "seed": one.seed, "config": json.loads(one.text)}) + "\n")
+    row = {"id": one.id, "title": one.title, "seed": one.seed, "config": json.loads(one.text)}
+    lines.append(json.dumps(row) + "\n")
   write_whole(output / "manifest.jsonl", "".join(lines))
 
 

@@ -1,6 +1,5 @@
 """The papers' tables: every row resolves, and what is printed beside the published figures."""
 
-import functools
 import json
 
 import numpy as np
@@ -12,13 +11,29 @@ from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers import rows, tables
-from as2jax.experiments.papers.plan import Choice
+from as2jax.experiments.papers.plan import Cell, Choice
 from as2jax.experiments.papers.rows import Column, Row, Run, Table
 from as2jax.experiments.sweeps import local_executor, points
 from as2jax.runtime.errors import InputError
 
 LEXICAL = "configs/wikiqa_baseline.py"
-SAMPLE = Run(f"{LEXICAL}:bm25,sample")
+TRIPLET, SIAMESE = "configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py"
+
+
+LACKING = paper_plan.lacking_here
+
+
+@pytest.fixture(autouse=True)
+def all_here(monkeypatch):
+  """As if all data and weights were here."""
+  monkeypatch.setattr(paper_plan, "lacking_here", lambda config: "")
+
+
+def lacks(monkeypatch, data):
+  def lacking(config):
+    return f"no {data} here" if config.data.name == data else ""
+
+  monkeypatch.setattr(paper_plan, "lacking_here", lacking)
 
 
 @pytest.mark.parametrize("name", rows.paper_tables())
@@ -27,7 +42,7 @@ def test_every_row_of_every_table_resolves(name, tmp_path):
   assert table.title and table.scale in (1, 100)
   names = [row.name for row in table.rows]
   assert len(set(names)) == len(names)
-  plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
+  plan = paper_plan.plan(table, tmp_path, Choice())
   for row in table.rows:
     assert len(row.published) == len(table.columns)
     assert all(p is None or isinstance(p, float) for p in row.published)
@@ -36,55 +51,43 @@ def test_every_row_of_every_table_resolves(name, tmp_path):
     assert bool(row.runs) + bool(row.lacks) == 1
     for key in row.runs:
       assert any(key in column.runs for column in table.columns)
-      assert (row.name, key) in plan.cells, plan.skipped
+      assert plan[row.name, key].jobs, plan[row.name, key].lacks
   assert any(f is not None for row in table.rows for f in row.published)
-  for jobs in plan.cells.values():
-    assert len({job.id for job in jobs}) == len(jobs) >= 1
-  for number, wave in enumerate(plan.waves):
-    earlier = {job.id for its in plan.waves[:number] for job in its}
-    assert all(set(plan.after[job.id]) <= earlier for job in wave)
+  for cell in plan.values():
+    assert len({job.id for job in cell.jobs}) == len(cell.jobs)
 
 
-def test_a_second_stage_names_its_first(tmp_path):
+def test_a_second_stage_names_its_first(tmp_path, monkeypatch):
   table = rows.load("cassie_table3")
-  plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
-  assert len(plan.waves) == 2
-  transfers = [job for job in plan.waves[0] if json.loads(job.text)["data"]["name"] == "asnq"]
-  assert [job.seed for job in transfers] == [0, 1, 2]  # a seed repeats every stage
+  plan = paper_plan.plan(table, tmp_path, Choice())
   for row in table.rows:
-    jobs = plan.cells[row.name, "ASNQ"]
-    assert [job.seed for job in jobs] == [0, 1, 2]
-    for job, transfer in zip(jobs, transfers, strict=True):
+    jobs = plan[row.name, "ASNQ"].jobs
+    assert [job.seed for job in jobs] == [0, 1, 2]  # a seed repeats every stage
+    for job in jobs:
+      (first,) = job.after
+      assert json.loads(first.text)["data"]["name"] == "asnq" and first.seed == job.seed
       begin = json.loads(job.text)["warm_start"]
-      assert begin["run"] == str(tmp_path / transfer.id) and begin["seed"] is None
-      assert plan.after[job.id] == (transfer.id,)
-  assert json.loads(plan.cells["TANDA", "ASNQ"][0].text)["warm_start"]["scope"] == "all"
-  lacking = lambda config: "no ASNQ here" if config.data.name == "asnq" else ""
-  without = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
-  assert without.skipped["CASSIE", "ASNQ"] == "it begins with configs/asnq_tanda.py: no ASNQ here"
-  assert ("CASSIE", "plain") in without.cells and transfers[0].id not in without.after
-
-
-def test_nothing_is_trained_for_rows_that_are_skipped(tmp_path):
-  lacking = lambda config: "no wdrass" if config.data.name == "wdrass" else ""
-  plan = paper_plan.plan(rows.load("cassie_table4"), tmp_path, Choice(("minilm",)), lacking=lacking)
-  assert len(plan.skipped) == 3 and not any(plan.waves)
+      assert begin["run"] == str(tmp_path / first.id) and begin["seed"] is None
+      assert first.id in {its.after[0].id for its in plan["TANDA", "ASNQ"].jobs}
+  assert json.loads(plan["TANDA", "ASNQ"].jobs[0].text)["warm_start"]["scope"] == "all"
+  lacks(monkeypatch, "asnq")
+  without = paper_plan.plan(table, tmp_path, Choice())
+  cell = without["CASSIE", "ASNQ"]
+  assert cell.lacks == "it begins with configs/asnq_tanda.py: no asnq here" and not cell.jobs
+  assert without["CASSIE", "plain"].jobs
 
 
 def test_rows_of_one_run_and_rows_of_other_weights_are_told(tmp_path):
   table = rows.load("asbert_table3")
-  lacking = lambda config: ""
-  plan = paper_plan.plan(table, tmp_path, Choice(("minilm",)), lacking=lacking)
-  jobs = [plan.cells[f"Triplet-{name}", "wikiqa"][0].id for name in ("BERT", "RoBERTa", "XLNet")]
+  plan = paper_plan.plan(table, tmp_path, Choice(("minilm",)))
+  jobs = [plan[f"Triplet-{name}", "wikiqa"].jobs[0].id for name in ("BERT", "RoBERTa", "XLNet")]
   assert len(set(jobs)) == 1
-  assert plan.others["Triplet-BERT", "wikiqa"].endswith("in place of bert-base-uncased")
-  assert ("GloVe", "wikiqa") not in plan.others  # it takes no other vectors
-  plain = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
-  assert not plain.others
-  sample = Choice(settings={"data.name": "sample"})
-  assert paper_plan.plan(table, tmp_path, sample, lacking=lacking).others["GloVe", "wikiqa"] == (
-    "data sample"
-  )
+  assert plan["Triplet-BERT", "wikiqa"].other.endswith("in place of bert-base-uncased")
+  assert not plan["GloVe", "wikiqa"].other  # it takes no other vectors
+  plain = paper_plan.plan(table, tmp_path, Choice())
+  assert not any(cell.other for cell in plain.values())
+  sample = paper_plan.plan(table, tmp_path, Choice(settings={"data.name": "sample"}))
+  assert sample["GloVe", "wikiqa"].other == "data sample"
 
 
 @pytest.mark.parametrize(
@@ -113,9 +116,7 @@ def test_words_that_no_config_takes_are_refused():
 def test_what_lacks_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
-  lacking = lambda path, settings: paper_plan.lacking_here(
-    paper_plan.resolve(Run(path, settings), Choice())[0]
-  )
+  lacking = lambda path, settings: LACKING(paper_plan.resolve(Run(path, settings), Choice())[0])
   assert lacking(f"{LEXICAL}:bm25,sample", {}) == ""
   assert lacking(f"{LEXICAL}:bm25", {}).startswith("data wikiqa: no WikiQA-train.tsv")
   assert "weights: 'glove/glove.6B.300d.txt' is neither" in lacking(f"{LEXICAL}:glove,sample", {})
@@ -123,9 +124,6 @@ def test_what_lacks_is_named(tmp_path, monkeypatch):
     "weights /no/such: encoder '/no/such': no such folder"
   )
   assert "elmo" in lacking(f"{LEXICAL}:elmo,sample", {})
-
-
-TRIPLET, SIAMESE = "configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py"
 
 
 def made_table():
@@ -166,11 +164,11 @@ def results(folder, shift, **fields):
 
 def test_figures_stand_beside_the_published_ones(tmp_path):
   table, choice = made_table(), Choice(seeds=(0, 1), settings={"patience": 1})
-  plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
+  plan = paper_plan.plan(table, tmp_path, choice)
   for cell, shifts in ((("base", "a"), (-0.1, 0.1)), (("other", "a"), (0.05, 0.05))):
-    for job, shift in zip(plan.cells[cell], shifts, strict=True):
+    for job, shift in zip(plan[cell].jobs, shifts, strict=True):
       results(tmp_path / job.id, shift, best_epoch=int(cell[0] == "base"))
-  failing = plan.cells["base", "b"][0].id
+  failing = plan["base", "b"].jobs[0].id
   text = tables.write(table, plan, tmp_path, choice, {failing: "no room"})
   shown, _, claims = text.partition("the paper's claims")
   lines = {line.split()[0]: " ".join(line.split()) for line in shown.splitlines() if line.strip()}
@@ -181,7 +179,10 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   assert "foreign – .25" in " ".join(text.split())
   assert "skipped: foreign: its weights are elsewhere" in text
   assert f"failed: base · b, seed 0 ({failing}): no room" in text
-  assert "not run yet: base · b, seed 1" in text and "not the paper's: patience=1" in text
+  assert (
+    "not run yet: base · b, seed 1: configs/wikiqa_triplet.py (" in text
+    and "not the paper's: patience=1" in text
+  )
   assert "other · a: best = before training" in text and "base · a: best" not in text
   assert "test was evaluated 4 times in all by 4 runs, at most 1 times by one" in text
   # The paper's claim: that `other` is better than `base`, of these models and of the methods.
@@ -199,8 +200,8 @@ def test_a_run_with_other_weights_stands_apart(tmp_path):
   row = Row("Triplet-BERT", (0.8,), {"a": Run(TRIPLET)})
   table = Table("x", (Column("MAP", ("a",), "map"),), (row,), "X")
   choice = Choice(("minilm",))
-  plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
-  (job,) = plan.cells["Triplet-BERT", "a"]
+  plan = paper_plan.plan(table, tmp_path, choice)
+  (job,) = plan["Triplet-BERT", "a"].jobs
   results(tmp_path / job.id, 0.0)
   text = tables.write(table, plan, tmp_path, choice, {})
   lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -211,109 +212,60 @@ def test_a_run_with_other_weights_stands_apart(tmp_path):
   assert "Triplet-BERT · a: one seed: whether the method differs" in text
 
 
-def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
-  first, second = (
-    Run(f"{LEXICAL}:bm25,sample"),
-    Run(f"{LEXICAL}:idf_overlap,sample", after={"warm_start.run": SAMPLE}),
-  )
-  row = Row("r", (0.5,), {"a": second, "b": first})
-  plan = paper_plan.plan(
-    Table("x", (Column("MAP", ("a", "b"), "map"),), (row,), "X"),
-    tmp_path,
-    Choice(),
-    lacking=lambda config: "",
-  )
-  ran = []
-
-  def execute(jobs, output, parallel):
-    ran.extend(job.id for job in jobs)
-    return {job.id: "no room" for job in jobs}
-
-  monkeypatch.setattr(local_executor, "execute", execute)
-  failed = tables.run(plan, tmp_path, 1)
-  base, other = plan.cells["r", "b"][0].id, plan.cells["r", "a"][0].id
-  assert ran == [base] and failed[base] == "no room" and base in failed[other]
-
-
 def test_the_command(tmp_path, monkeypatch, capsys):
+  """Finished runs of a row's config are not trained again; what is not run is told."""
   monkeypatch.setattr(rows, "load", lambda name: made_table())
-  plan = functools.partial(paper_plan.plan, lacking=lambda config: "")
-  monkeypatch.setattr(paper_plan, "plan", plan)
+  ran = []
 
   def execute(jobs, output, parallel):
-    for job in jobs:
-      if not local_executor.finished(output / job.id):
-        results(output / job.id, -0.05)
-    return {}
+    ran.extend(job.name for job in jobs)
+    results(output / jobs[-1].id, -0.05)
+    return {jobs[0].id: "no room"}
 
   monkeypatch.setattr(local_executor, "execute", execute)
-  arguments = ["made", f"--output={tmp_path}"]
-  assert app.run(["lab", "paper", *arguments, "--list"]) == 0
-  said = capsys.readouterr().out
-  assert said.count("would run") == 3 and "skipped   foreign: its weights are" in said
-  assert app.run(["lab", "paper", *arguments]) == 0
-  assert ".500 ± " in capsys.readouterr().out
-  assert app.run(["lab", "paper", *arguments, "--list"]) == 0
-  assert capsys.readouterr().out.count("finished") == 3
-  assert app.run(["lab", "paper"]) == 0
-  assert all(name in capsys.readouterr().out for name in ("asbert_table3",))
-  monkeypatch.undo()
-  assert app.run(["lab", "paper", "zebra"]) == 2
-  assert "there is no table zebra: name one of asbert_table3" in capsys.readouterr().err
-
-
-def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(rows, "load", lambda name: made_table())
-  plan = functools.partial(paper_plan.plan, lacking=lambda config: "")
-  monkeypatch.setattr(paper_plan, "plan", plan)
-  ran = []
-  execute = lambda jobs, output, parallel: ran.extend(job.title for job in jobs) or {}
-  monkeypatch.setattr(local_executor, "execute", execute)
-  run_plan = plan(made_table(), tmp_path / "out", Choice())
+  plan = paper_plan.plan(made_table(), tmp_path / "out", Choice())
   for name, cell in (("x", ("base", "a")), ("y", ("other", "a"))):
-    config = json.loads(run_plan.cells[cell][0].text)
+    config = json.loads(plan[cell].jobs[0].text)
     del config["data"]["labelled_negatives"]  # a key that is younger than the run
     config["epochs"] += cell[0] == "other"  # no run of this row
     results(tmp_path / "runs" / name, 0.0)
     (tmp_path / "runs" / name / "config.json").write_text(json.dumps(config))
   command = ["lab", "paper", "made", f"--output={tmp_path / 'out'}"]
   runs = [f"--runs={tmp_path / 'runs'}"]
-  assert app.run([*command, *runs, "--list"]) == 0
+  assert app.run([*command, *runs, "--parallel=0"]) == 0 and not ran
   said = capsys.readouterr().out
-  assert said.count("taken ") == 1 and said.count("would run") == 2
-  assert app.run([*command, *runs]) == 0
-  assert ran == ["base, b, seed 0", "other, a, seed 0"]
-  said = capsys.readouterr().out
+  assert said.count("the finished run ") == 1 and said.count("not run yet: ") == 2
   assert "base .550 ± " in " ".join(said.split()) and "test was evaluated 1 times" in said
-  assert "base · a: the finished run x" in said and "not run yet: base · a" not in said
-  assert "<table>" in (tmp_path / "out" / "made.html").read_text()
-  ran.clear()
+  assert app.run([*command, *runs]) == 1
+  assert ran == ["base · b, seed 0", "other · a, seed 0"]
+  said = capsys.readouterr().out
+  assert "failed: base · b, seed 0 (" in said and "other .500 ± " in " ".join(said.split())
   place = tmp_path / "runs" / "x" / "results.json"
-  content = place.read_text()
-  there = json.loads(content.replace("/test]", "/dev]"))  # as if evaluated on dev alone
+  there = json.loads(place.read_text().replace("/test]", "/dev]"))  # as if evaluated on dev alone
   there["data"]["splits"]["dev"] = {"fingerprint": "f"}
   place.write_text(json.dumps(there))
-  assert app.run([*command, *runs, "--list"]) == 0 and "taken " not in capsys.readouterr().out
-  place.write_text(content)
-  assert app.run([*command, *runs, "--no-train"]) == 0 and not ran
-  assert app.run([*command, f"--runs={tmp_path / 'out'}"]) == 2
-  assert "there is no finished run" in capsys.readouterr().err
+  assert app.run([*command, *runs, "--parallel=0"]) == 0
+  assert "the finished run " not in capsys.readouterr().out
+  assert app.run([*command, f"--runs={tmp_path / 'none'}"]) == 2
+  assert "hold results.json of a run" in capsys.readouterr().err
+  monkeypatch.undo()
+  assert app.run(["lab", "paper"]) == 0 and "asbert_table3" in capsys.readouterr().out
+  assert app.run(["lab", "paper", "zebra"]) == 2
+  assert "there is no table zebra: name one of asbert_table3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data, columns", [("wikiqa", 4), ("trecqa", 2), ("semeval2015", 2)])
 def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, kept_rows):
   """What the clone keeps of our measured rows, for every data set, with half-widths."""
   table = rows.load("rerankers")
-  plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
+  plan = paper_plan.plan(table, tmp_path, Choice())
   paper_plan.take(plan, [kept_rows])
   of_table = tables.Figures(table, plan, tmp_path)
   by_name = {row.name: row for row in table.rows}
   for name in ("BM25", "MiniLM's mean, untrained"):
-    assert (name, data) in plan.taken
+    assert plan[name, data].taken
     filled = [of_table.cell(by_name[name], c) for c in table.columns if c.runs == (data,)]
     assert len(filled) == columns and all(0.4 < float(f[:4]) < 1 and "±" in f for f in filled)
-  waiting = {job.id for wave in plan.waves for job in wave}
-  assert not any(job.id in waiting for job in plan.cells["BM25", data])
 
 
 @pytest.mark.slow
@@ -324,7 +276,7 @@ def test_every_row_searches_the_test_sentences(finished_run):
   assert finished_run(names[1]).parent == output
   question = "how are glacier caves formed"
   table = Table("x", (), (), "X", searches=(question,))
-  plan = paper_plan.Plan(cells={(n, "sample"): [points.Job(n, 0, n, {}, 0, "")] for n in names})
+  plan = {(n, "sample"): Cell(n, jobs=(points.Job(n, n, 0, ""),)) for n in names}
   head, *ranked = tables.searches(table, plan, output).splitlines()
   assert head == f"question: {question}" and [ranked[0], ranked[4]] == ["  triplet", "  siamese"]
   hits = ["1.", "2.", "3."]

@@ -1,6 +1,7 @@
 """The local executor of sweeps, with processes of our own."""
 
 import ast
+import dataclasses
 import sys
 
 import pytest
@@ -8,35 +9,38 @@ import pytest
 from as2jax.experiments.sweeps import local_executor, points
 
 
-def execute(count, folder, code, parallel=1):
-  """Run `code` in place of each of so many runs, in its folder; return what failed, and what was said."""
-  jobs = [points.Job(f"id{i}", i, f"job {i}", {}, 0, "{}") for i in range(count)]
+def execute(folder, code, parallel=1, count=3, after=()):
+  """Run `code` in place of each run, in its folder; return what failed."""
+  jobs = [points.Job(f"id{i}", f"job {i}", 0, "{}") for i in range(count)]
+  for later, first in after:
+    jobs[later] = dataclasses.replace(jobs[later], after=(jobs[first],))
   command = lambda place: [sys.executable, "-c", code.replace("FOLDER", repr(str(place)))]
-  said = []
-  failed = local_executor.execute(
-    jobs, folder, parallel=parallel, say=said.append, make_command=command
-  )
-  return failed, said
+  return local_executor.execute(jobs, folder, parallel=parallel, make_command=command)
 
 
 FINISH = "import pathlib; (pathlib.Path(FOLDER) / 'results.json').write_text('{}')"
 
 
-def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
+def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path, capsys):
   code = (
     "import pathlib, sys\nif FOLDER.endswith('id1'):\n"
     "  print('first'); sys.exit('as2jax: no room ')\n"
     "if FOLDER.endswith('id3'): sys.exit(print('gone'))\n" + FINISH
   )
-  failed, said = execute(4, tmp_path, code)
-  assert failed == {"id1": "as2jax: no room", "id3": "gone"}  # the last ended without results
-  done = [local_executor.finished(tmp_path / f"id{i}") for i in range(4)]
-  assert done == [True, False, True, False] and said[0] == "4 runs, 0 of them finished before"
-  assert any("id1 job 1: FAILED with status 1: as2jax: no room" in line for line in said)
+  failed = execute(tmp_path, code, count=6, after=((0, 2), (4, 1), (5, 4)))
+  first = "what it begins with has failed"
+  # The last of the others ended without results.
+  assert failed == {"id1": "as2jax: no room", "id3": "gone", "id4": first, "id5": first}
+  done = [local_executor.finished(tmp_path / f"id{i}") for i in range(6)]
+  assert done == [True, False, True, False, False, False]
+  said = capsys.readouterr().out
+  assert said.startswith("6 runs, 0 of them finished before")
+  assert said.index("id2 job 2, seed 0: finished") < said.index("id0 job 0, seed 0: finished")
+  assert "id1 job 1, seed 0: FAILED with status 1: as2jax: no room" in said
   when = lambda: [(tmp_path / f"id{i}/results.json").stat().st_mtime_ns for i in (0, 2)]
   times = when()
-  failed, said = execute(4, tmp_path, FINISH)
-  assert not failed and said[0] == "4 runs, 2 of them finished before" and when() == times
+  assert not execute(tmp_path, FINISH, count=4) and when() == times
+  assert capsys.readouterr().out.startswith("4 runs, 2 of them finished before")
   assert "first" in (tmp_path / "id1" / "log.txt").read_text()
 
 
@@ -51,7 +55,7 @@ def test_so_many_run_at_a_time(tmp_path, parallel):
     "import pathlib, time\nbegin = time.time()\ntime.sleep(0.3)\n"
     "(pathlib.Path(FOLDER) / 'seen').write_text(repr((begin, time.time())))\n" + FINISH
   )
-  assert not execute(3, tmp_path, code, parallel)[0]
+  assert not execute(tmp_path, code, parallel)
   seen = [ast.literal_eval((tmp_path / f"id{i}" / "seen").read_text()) for i in range(3)]
   assert max(sum(b <= t < e for b, e in seen) for t, _ in seen) == parallel
 
@@ -65,5 +69,5 @@ def test_an_interrupted_sweep_tells_its_runs_to_end(tmp_path):
     "try:\n  time.sleep(60)\nfinally:\n  (pathlib.Path(FOLDER) / 'saved').touch()\n"
   )
   with pytest.raises(KeyboardInterrupt):
-    execute(3, tmp_path, code, parallel=2)
+    execute(tmp_path, code, parallel=2)
   assert (tmp_path / "id0" / "saved").exists() and not (tmp_path / "id2").exists()

@@ -16,9 +16,9 @@ import tiny_pool
 
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
-from as2jax.evaluation import compare, run_scores, significance
+from as2jax.evaluation import run_scores, significance
+from as2jax.experiments.figures import one_system
 from as2jax.experiments.sweeps import local_executor, points, table
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock
 from as2jax.training import loop
 
@@ -49,7 +49,7 @@ def test_the_id_is_that_of_the_resolved_config():
   grid = [{"optimizer.rate": 1e-3}]
   base = "configs/wikiqa_triplet.py:sample"
   first, second = points.plan(base, grid)
-  assert first.title == "base, seed 0" and first.overrides == {}
+  assert first.name == "base, seed 0"
   assert points.plan(base, grid)[1].id == second.id != first.id
   # The same config by another way is the same run.
   assert points.plan(base, grid, settings={"optimizer.rate": 1e-3})[0].id == second.id
@@ -116,43 +116,29 @@ def lexical(tmp_path_factory):
 def test_the_table_of_a_sweep(lexical):
   path, output, printed = lexical
   manifest = [json.loads(line) for line in (output / "manifest.jsonl").read_text().splitlines()]
-  assert [m["point"] for m in manifest] == [{}, *({"model.name": name} for name in RANKERS)]
   titles = ["base", "model.name=word_overlap", "model.name=idf_overlap"]
+  assert [m["title"] for m in manifest] == titles
   figures = {}
   for split in ("dev", "test"):
     loaded = run_scores.load([str(output / m["id"]) for m in manifest], split=split)
     figures[split] = {t: s.metric("map")[0] for t, s in zip(titles, loaded)}
   best = max(titles, key=lambda t: figures["dev"][t].mean())
-  assert f"result: {best}, chosen by MAP on dev" in printed
-  assert f"map[sample-clean/test] {figures['test'][best].mean():.4f} ±" in printed
+  table, _, result = printed.partition(f"result: {best}, chosen by MAP on dev")
+  assert f"map[sample-clean/test] {figures['test'][best].mean():.4f} ±" in result
   for title in titles:
-    (line,) = (x for x in printed.splitlines() if x.lstrip("* ").startswith(title + " "))
-    assert line.startswith("*") == (title == best) and " 1/1 " in line
+    line = next(x for x in table.splitlines() if x.strip().startswith(title + " "))
     assert f"{figures['dev'][title].mean():.4f}" in line
-    if title != "base":
-      t = significance.paired_t_test(figures["dev"][title], figures["dev"]["base"])
-      assert f"{t.difference:+.4f} ± {t.half_width:.4f}" in line
-      # Without randomness the methods differ as the models do.
-      m = significance.methods_test(
-        figures["dev"][title], figures["dev"]["base"], fixed=(True, True)
-      )
-      assert line.split()[-3:] == [
-        f"{m.half_width:.4f}",
-        compare.p_text(m.p),
-        f"{m.detectable:.4f}",
-      ]
-    if title != best:  # no other point's test figures are shown as a result
-      assert f"{figures['test'][title].mean():.4f}" not in printed.split("result:")[1].replace(
-        f"{figures['test'][best].mean():.4f}", ""
-      )
+    if title != "base":  # without randomness the methods differ as the models do
+      pair = figures["dev"][title], figures["dev"]["base"]
+      m = significance.methods_test(*pair, fixed=(True, True))
+      assert f"± {m.half_width:.4f} " in line and line.endswith(f"{m.detectable:.4f}")
+    if figures["test"][title].mean() != figures["test"][best].mean():
+      assert f"{figures['test'][title].mean():.4f}" not in result  # no other point's on test
   assert "test was evaluated 3 times in all by 3 runs, at most 1 times by one" in printed
-  marked = (output / "table.md").read_text()
-  assert f"result: {best}, chosen by MAP on dev" in marked
-  assert "<table>" in (output / "table.html").read_text()
+  assert f"result: {best}, chosen by MAP on dev" in (output / "table.md").read_text()
+  assert "tabular" in (output / "table.tex").read_text()
   rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
-  assert {(r["split"], r["system"], r["chosen"]) for r in rows} == {
-    (s, t, str(int(t == best))) for s in figures for t in titles
-  }
+  assert {(r["split"], r["system"]) for r in rows} == {(s, t) for s in figures for t in titles}
   for row in rows:
     if row["metric"].startswith("map"):
       assert float(row["mean"]) == pytest.approx(figures[row["split"]][row["system"]].mean())
@@ -166,65 +152,51 @@ def test_a_sweep_run_again_runs_nothing(lexical, capsys):
   assert again.startswith("3 runs, 3 of them finished before") and len(when) == 3
   assert when == {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
   assert again.split("\n", 1)[1].strip() in printed
-  assert app.run(["lab", "sweep", path, f"--output={output}", "--parallel=0", "--table=test"]) == 0
-  assert "sample-clean/test" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_an_unfinished_point_is_no_result(lexical, tmp_path, capsys):
+def test_an_unfinished_point_is_no_result(lexical, tmp_path):
   path, output, _ = lexical
   jobs = points.plan(*points.load(path), seeds=(0, 1))
   for job in jobs:
-    if job.seed == 0 or job.point:
-      (tmp_path / job.id).symlink_to(
-        output / next(j.id for j in jobs if j.point == job.point and j.seed == 0)
-      )
-  text = table.collect(tmp_path, jobs, "dev")
-  assert "best so far" in text and "result:" not in text and "1/2" in text
-  assert "(0.0000)" in text and " ± " not in text.split("\n", 1)[1]  # no base, no difference
-  assert table.collect(tmp_path / "none", jobs, "dev") == "no point is finished"
+    if job.seed == 0 or job.title != "base":
+      first = next(j.id for j in jobs if j.title == job.title and j.seed == 0)
+      (tmp_path / job.id).symlink_to(output / first)
+  text = table.collect(tmp_path, jobs)
+  assert "best so far" in text and "result:" not in text and "0.0000 (2)" in text
+  assert f"without results: base, seed 1 ({jobs[1].id}): not run yet" in text
+  assert table.collect(tmp_path / "none", jobs).startswith("no point is finished\nwithout results")
 
 
 def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
-  base, grid = LEXICAL, POINT
-  held = {"data.holdout": 0.2}
-  splits = ("heldout", "dev", "dev+test", "heldout+dev")  # the third as CASSIE is reported
-  jobs = points.plan(base, grid, settings={**held, "evaluation.splits": splits})
+  held = {"data.holdout": 0.2, "evaluation.splits": ("heldout", "dev", "dev+test")}
+  jobs = points.plan(LEXICAL, [*POINT, {"model.name": "bm25"}], settings=held)
+  assert [job.title for job in jobs] == ["model.name=bm25 (base)", "model.name=word_overlap"]
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
     config = job_files.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
     loop.train_and_evaluate(config, tmp_path / job.id)
-  text = table.collect(tmp_path, jobs, "")
-  assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
-  maps = {
-    job.title.partition(",")[0]: system.metric("map").mean()
-    for job, system in zip(
-      jobs, run_scores.load([str(tmp_path / job.id) for job in jobs], split="heldout")
-    )
-  }
-  assert f"result: {max(maps, key=maps.get)}, chosen by MAP on heldout" in text
+  text = table.collect(tmp_path, jobs)
+  assert text.startswith("map[sample-clean/heldout]")
+  systems = run_scores.load([str(tmp_path / job.id) for job in jobs], split="heldout")
+  best = max(range(2), key=lambda i: systems[i].metric("map").mean())
+  assert f"result: {jobs[best].title}, chosen by MAP on heldout" in text
   assert "  map[sample-clean/dev+test] 0." in text  # what the choice came to
-  for split in splits:
-    assert f"/{split}," in table.collect(tmp_path, jobs, split).splitlines()[0]
-  with pytest.raises(InputError, match="not evaluated on test, only on heldout, dev, dev"):
-    table.collect(tmp_path, jobs, "test")
 
 
 def test_a_sweep_over_a_pool_chooses_by_mrr(tmp_path):
   tiny_pool.write(tmp_path)
   config = tiny_pool.words(tmp_path)
   jobs = []
-  for number, name in enumerate(("bm25", "word_overlap")):
+  for title, name in (("base", "bm25"), ("word_overlap", "word_overlap")):
     ranker = config.copy_and_resolve_references().unlock()
     ranker.model.name = name
-    jobs.append(points.job(ranker, number, f"{'base' if not number else name}, seed 0", {}))
+    jobs.append(points.job(ranker, title))
     loop.train_and_evaluate(ranker, tmp_path / jobs[-1].id)
-  lines = table.collect(tmp_path, jobs, "").splitlines()
-  assert lines[0].startswith("files-gold/dev") and "the best by MRR on dev" in lines[0]
-  assert lines[1].split()[:7] == ["seeds", "MRR", "R@1", "R@5", "MRR", "−", "base"]
+  text = table.collect(tmp_path, jobs)
+  assert text.startswith("mrr[files-gold/dev]") and "r@5[files-gold/dev]" in text
   systems = run_scores.load([str(tmp_path / job.id) for job in jobs], split="dev")
   best = int(np.argmax([system.metric("mrr").mean() for system in systems]))
-  assert f"result: {('base', 'word_overlap')[best]}, chosen by MRR on dev" in lines
-  assert any(line.startswith("  mrr[files-gold/test] 0.") for line in lines)
+  assert f"result: {jobs[best].title}, chosen by MRR on dev\n  mrr[files-gold/test] 0." in text
 
 
 def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, capsys):
@@ -239,30 +211,25 @@ def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, 
   monkeypatch.setattr(
     local_executor, "execute", lambda *a, **k: execute(*a, **k, make_command=lambda folder: command)
   )
-  named = f"without results: {jobs[2].title} ({jobs[2].id}): {words}"
+  named = f"without results: {jobs[2].name} ({jobs[2].id}): {words}"
   for parallel, status in ((1, 1), (0, 0)):
-    assert (
-      app.run(["lab", "sweep", path, f"--output={tmp_path}", f"--parallel={parallel}"]) == status
-    )
+    arguments = ["lab", "sweep", path, f"--output={tmp_path}", f"--parallel={parallel}"]
+    assert app.run(arguments) == status
     printed = capsys.readouterr().out
     assert named in printed.splitlines() and "best so far: " in printed
-    (row,) = (x for x in printed.splitlines() if x.strip().startswith("model.name=idf_overlap  "))
-    assert " 0/1 " in row and "–" in row
-    for name in ("table.txt", "table.md"):
-      assert named in (tmp_path / name).read_text()
+    assert named in (tmp_path / "table.md").read_text()
 
 
 def test_runs_of_one_seed_are_one_system():
   """Seeds side by side; a note names the seeds that it is of; one random run makes it random."""
-  jobs = [points.Job("id", 0, "x", {}, seed, "{}") for seed in (3, 5)]
   run = lambda value, **fields: run_scores.RunScores(
     "run", "x-clean/test", ("a", "b"), {"map": np.asarray([[value, 0.5]])}, **fields
   )
   before = {"note": "best = before training", "origins": ("p",)}
-  actual = table.one_system("x", jobs, [run(0.1, deterministic=True), run(0.2, **before)])
-  assert actual.metric("map").tolist() == [[0.1, 0.5], [0.2, 0.5]]
+  actual = one_system("x", (3, 5), [run(0.1, deterministic=True), run(0.2, **before)])
+  assert actual.metric("map").tolist() == [[0.1, 0.5], [0.2, 0.5]] and actual.name == "x"
   assert actual.note == "best = before training (seed 5)" and not actual.deterministic
-  both = table.one_system("x", jobs, [run(0.1, **before), run(0.2, **before)])
+  both = one_system("x", (3, 5), [run(0.1, **before), run(0.2, **before)])
   assert both.note == "best = before training" and both.shared_stage and not actual.shared_stage
 
 
