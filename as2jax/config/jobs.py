@@ -126,13 +126,13 @@ def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
     whole.append("encoder")  # word vectors and others have keys of their own
   for key in [*whole, *(key for key in stored if key not in whole)]:
     value = stored[key]
+    if isinstance(value, dict):
+      value = {name: v for name, v in value.items() if f"{key}.{name}" not in FORMER}
     try:
       if key in whole:
         config[key] = ConfigDict(_tuples(value))
       else:
         config.lock()
-        if isinstance(value, dict):
-          value = {name: v for name, v in value.items() if f"{key}.{name}" not in FORMER}
         config.update({key: _tuples(value)})
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())

@@ -24,7 +24,12 @@ FREE_KEYS = (
   "evaluation.data",
 )
 # Keys that earlier versions had, with the value that changed nothing.
-FORMER = {"optimizer.average": 0.0}
+FORMER = {
+  "optimizer.average": 0.0,
+  "loss.free_bits": 0.0,
+  "loss.kl_schedule": "linear",
+  "loss.weighting": "none",
+}
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 

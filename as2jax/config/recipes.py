@@ -188,8 +188,6 @@ def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross")
   loss.redundancy = 0.0
   loss.matching = "bce"  # paper: bce; or softmax
   loss.reconstruction = "sum"  # paper: sum; or mean over words
-  loss.kl_schedule = "linear"  # paper: linear; or delayed, cyclical
-  loss.free_bits = 0.0
   config.epochs = config.patience = 100  # paper: 100
   config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
   config.data.max_length = 64

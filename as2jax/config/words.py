@@ -99,7 +99,7 @@ def list_softmax(config: ConfigDict) -> None:
 def ranknet(config: ConfigDict) -> None:
   """Take a logistic loss of pairs of a question's candidates."""
   scale = over_pairs(config)
-  config.loss = named("ranknet", scale=scale, weighting="none")
+  config.loss = named("ranknet", scale=scale)
 
 
 def in_batch(config: ConfigDict) -> None:

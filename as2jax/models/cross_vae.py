@@ -20,7 +20,6 @@ from as2jax.layers.recurrent import Recurrent
 from as2jax.layers.transformer import hash_bits
 from as2jax.layers.vectors import cosine
 from as2jax.models.system import Embeddings, System
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, OneOf, Precision, Rate
 
 SIDES = ("question", "answer")
@@ -304,31 +303,19 @@ class CrossVAE(System):
     del train
     return {"cosine": cosine(*pair)}
 
-  def generate(
-    self, z: Float[Array, "n z"], source: str, length: int
-  ) -> tuple[str, Int[Array, "n l"]]:
-    """Return what the latent of a side generates: the side of that text, its words' ids.
-
-    The most probable word at each step (`gru`), 0 from the end on, or the most probable words
-    (`mlp`); never padding or the unknown word. Raises InputError for a model without decoders.
-    """
-    for side, latent in self._sources.items():
-      if latent == source:
-        decoder = getattr(self, f"{side}_decoder")
-        return side, decoder.generate(z, self._table(), length, *self.marks)
-    raise InputError(f"model.crossing = {self.crossing!r} has no decoder, so it generates nothing")
-
   def generate_texts(
     self, outputs: dict[str, dict[str, Array]], length: int
   ) -> dict[str, dict[str, Int[Array, "n l"]]]:
     """Return what μ of each side generates, `{side of the latent: {side of the text: ids}}`.
-    `outputs` are those of `reconstruct`, of examples `[n, …]`. {} of a model without decoders.
+
+    The most probable word at each step (`gru`), 0 from the end on, or the most probable words
+    (`mlp`). `outputs` are those of `reconstruct`, of examples `[n, …]`; {} without decoders.
     """
-    if not self._sources:
-      return {}
-    return {
-      source: dict([self.generate(outputs[source]["mean"], source, length)]) for source in SIDES
-    }
+    texts = {}
+    for side, source in self._sources.items():
+      decoder, z = getattr(self, f"{side}_decoder"), outputs[source]["mean"]
+      texts[source] = {side: decoder.generate(z, self._table(), length, *self.marks)}
+    return texts
 
   def _text(self, batch: Batch, k: int) -> Text:
     examples, size = batch.examples, getattr(self, f"{SIDES[k]}_length")

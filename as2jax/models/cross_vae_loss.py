@@ -25,27 +25,9 @@ def kl_of_dimensions(
   return 0.5 * (jnp.square(mean) + jnp.exp(log_variance) - 1 - log_variance)
 
 
-SCHEDULES = ("linear", "delayed", "cyclical")
-CYCLES = 4  # of the run with the schedule `cyclical`
-
-
-def annealed(progress: Array, epochs: int, schedule: str = "linear") -> Array:
-  """Return β's share after `progress` of `epochs` epochs.
-  `linear`: from 0 by 2/epochs per epoch up to 1 (the paper's section 4.3; Bowman et al. 2016).
-  `delayed`: 0 for the first half of the run, then up to 1 at its end. `cyclical`: `linear` over
-  each quarter of the run, anew (Fu et al. 2019, section 4).
-  """
-  share = progress / max(epochs, 1)
-  if schedule == "delayed":
-    return jnp.clip(2 * share - 1, 0.0, 1.0)
-  if schedule == "cyclical":
-    share = jnp.where(share >= 1, 1.0, jnp.mod(CYCLES * share, 1.0))
-  return jnp.minimum(2 * share, 1.0)
-
-
-def across_shards(x: Float[Array, "s e *d"]) -> Float[Array, "n *d"]:
-  """Return the values of all shards' examples: what every device needs for in-batch negatives."""
-  return x.reshape(-1, *x.shape[2:])
+def annealed(progress: Array, epochs: int) -> Array:
+  """Return β's share after `progress` epochs: 2/epochs an epoch, up to 1 (section 4.3)."""
+  return jnp.minimum(2 * (progress / max(epochs, 1)), 1.0)
 
 
 def all_cosines(
@@ -57,7 +39,7 @@ def all_cosines(
     length = norm(x)[..., None]
     return x / jnp.where(length > 0, length, 1.0)
 
-  answers = across_shards(unit(answer))
+  answers = unit(answer).reshape(-1, answer.shape[-1])  # of all shards
   return jnp.einsum("sez,nz->sen", unit(question), answers, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -73,14 +55,12 @@ class CrossVAELoss(Loss):
 
   Attributes:
     alpha, beta, gamma: the weights; that of the KL after annealing.
-    epochs, kl_schedule: of the whole run, for annealing; see `annealed`.
+    epochs: of the whole run, for annealing; see `annealed`.
     negatives: `in_batch`, all of them over all shards, or `sampled:k`, k at random a question.
     redundancy: weight of ‖AAᵀ − I‖², the penalty of Lin et al. 2017; 0 only logs it.
     matching: `bce` (eq. 7); or `softmax`: −ln of the positive's share among itself and the
       negatives of its question, by softmax of s·cos, the mean over positives.
     reconstruction: of a text's words, their `sum` (eq. 4) or their `mean`.
-    free_bits: nats of each dimension's KL (the mean over the pairs) below which it costs nothing
-      (Kingma et al. 2016, section 8); 0 for the plain KL.
 
   """
 
@@ -92,8 +72,6 @@ class CrossVAELoss(Loss):
   redundancy: Annotated[float, AtLeast(0)]
   matching: Annotated[str, OneOf(MATCHINGS)]
   reconstruction: Annotated[str, OneOf(REDUCTIONS)]
-  kl_schedule: Annotated[str, OneOf(SCHEDULES)]
-  free_bits: Annotated[float, AtLeast(0)]
   outputs: ClassVar[tuple[str, ...]] = ("question", "answer", "draw")
   whole_batch: ClassVar[bool] = True  # its negatives are those of all shards
 
@@ -108,20 +86,17 @@ class CrossVAELoss(Loss):
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     examples = batch.examples
     aligned = examples.mask * (examples.labels[..., 0] == 1)
-    terms = self._matching(output, batch, aligned)
+    terms, share = self._matching(output, batch, aligned), annealed(progress, self.epochs)
     for side in ("question", "answer"):
       values = getattr(output, side)
       terms[f"redundancy_{side}"] = Term(values.redundancy, aligned, "mean", self.redundancy)
       if values.log_likelihood is not None:
         terms |= self._reconstruction(side, values, aligned)
       if values.log_variance is not None:
-        terms |= self._kl(side, values, aligned, self._share(progress))
+        terms |= self._kl(side, values, aligned, share)
     if output.question.log_variance is not None:
-      terms["beta"] = Term(self.beta * self._share(progress), jnp.ones(()), "mean", 0.0)
+      terms["beta"] = Term(self.beta * share, jnp.ones(()), "mean", 0.0)
     return terms
-
-  def _share(self, progress):
-    return annealed(progress, self.epochs, self.kl_schedule)
 
   def _reconstruction(self, side, values, aligned) -> dict[str, Term]:
     """Return −log p of the side's text; its perplexity is that of the batch's words."""
@@ -145,13 +120,9 @@ class CrossVAELoss(Loss):
     variance = jnp.sum(weight * jnp.square(values.mean - center), (0, 1))
     of_dimension = jnp.sum(weight * each, (0, 1))
     log = lambda values: Term(values.astype(jnp.float32), there.astype(jnp.float32), "mean", 0.0)
-    cost = kl
-    if self.free_bits:
-      # A dimension whose mean over the batch is below the limit has no gradient.
-      cost = jnp.where(of_dimension > self.free_bits, each, self.free_bits).sum(-1)
     noise = jnp.sum(weight * jnp.exp(values.log_variance), (0, 1)).sum()
     return {
-      f"annealed_kl_{side}": Term(share * cost, aligned, "mean", self.beta),
+      f"annealed_kl_{side}": Term(share * kl, aligned, "mean", self.beta),
       f"signal_{side}": log(variance.sum() / jnp.maximum(variance.sum() + noise, 1e-12)),
       f"kl_{side}": Term(kl, aligned, "mean", 0.0),
       f"kl_largest_dimension_{side}": log(of_dimension.max()),
@@ -167,7 +138,10 @@ class CrossVAELoss(Loss):
       negative = drawn(negative, output.draw, int(self.negatives.partition(":")[2]))
     right = jnp.where(positive, logits > 0, logits < 0)
     if self.matching == "softmax":
-      matching = {"matching_softmax": self._softmax(output.scale * cosines, positive, negative)}
+      scaled = output.scale * cosines
+      values = contrast(scaled, scaled[..., None, :], (negative > 0)[..., None, :])
+      usable = positive * (negative.sum(-1, keepdims=True) > 0)
+      matching = {"matching_softmax": Term(values, usable, "mean", self.gamma)}
     else:
       half = self.gamma / 2
       matching = {
@@ -180,11 +154,6 @@ class CrossVAELoss(Loss):
       "matching_right": Term(right.astype(jnp.float32), positive + negative, "mean", 0.0),
     }
 
-  def _softmax(self, logits, positive, negative) -> Term:
-    usable = positive * (negative.sum(-1, keepdims=True) > 0)
-    values = contrast(logits, logits[..., None, :], (negative > 0)[..., None, :])
-    return Term(values, usable, "mean", self.gamma)
-
 
 def pairs_of(
   batch, aligned: Float[Array, "s e"]
@@ -195,8 +164,8 @@ def pairs_of(
   own = jnp.eye(s * e).reshape(s, e, s * e)
   wrong = examples.mask * (examples.labels[..., 0] == 0)
   text = jnp.take_along_axis(batch.units.id, examples.members[..., 0], axis=1)
-  differs = lambda x: x[..., None] != across_shards(x)[None, None]
-  there = examples.mask[..., None] * across_shards(examples.mask)[None, None]
+  differs = lambda x: x[..., None] != x.reshape(-1)[None, None]
+  there = examples.mask[..., None] * examples.mask.reshape(-1)[None, None]
   other = there * (differs(examples.answer) & differs(text))
   return own * aligned[..., None], own * wrong[..., None] + other
 

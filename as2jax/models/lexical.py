@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import scipy.special
 from flax import linen as nn
 
 from as2jax.data.inputs import word_overlap as overlap_features
-from as2jax.data.record import Question
+from as2jax.data.record import Candidate, Question
 from as2jax.data.text.words import plain_words
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime.errors import InputError
@@ -41,13 +41,17 @@ class WordOverlap(ParameterFreeSystem):
 
 
 class IDFOverlap(ParameterFreeSystem):
-  """Scores a candidate by the summed IDF of the word types it shares with its question."""
+  """Scores a candidate by the summed IDF of the word types it shares with its question.
+  IDF(w) = ln(N / n_w) over the N distinct candidate sentences of the training questions, n_w of
+  which hold w (1 where none does); 0 where N is 0.
+  """
 
   score_names: ClassVar[tuple[str, ...]] = ("idf_overlap",)
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    return OverlapScorer(inverse_frequency(questions))
+    fitted = overlap_features.WordOverlap().fit(tuple(questions))
+    return OverlapScorer(functools.partial(overlap_features.inverse_frequency, fitted=fitted))
 
 
 class OverlapRegression(ParameterFreeSystem):
@@ -95,14 +99,6 @@ class BM25(ParameterFreeSystem):
     return BM25Scorer()
 
 
-def inverse_frequency(train: Iterable[Question]) -> Callable[[str], float]:
-  """Return the IDF of a word over the distinct candidate sentences of `train`.
-  IDF(w) = ln(N / n_w) over N sentences, n_w of which hold w (1 where none does); 0 where N is 0.
-  """
-  fitted = overlap_features.WordOverlap().fit(tuple(train))
-  return functools.partial(overlap_features.inverse_frequency, fitted=fitted)
-
-
 @dataclasses.dataclass(frozen=True)
 class OverlapScorer:
   """Sums `weight` over the word types that a text shares with a question."""
@@ -113,11 +109,6 @@ class OverlapScorer:
     return [self.over_pool([c.text for c in q.candidates])(q.text) for q in questions]
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    sums = self.sums_over_pool(texts)
-    return lambda question: sums(question).astype(np.float32)
-
-  def sums_over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """Return the function from a question to the float64 sums `[n]` over `texts`."""
     distinct, number = _distinct(texts)
     holders: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(distinct):
@@ -130,7 +121,7 @@ class OverlapScorer:
       for word in dict.fromkeys(plain_words(question)):  # so that equal sets give equal sums
         if word in places:
           total[places[word]] += self.weight(word)
-      return total[number]
+      return total[number].astype(np.float32)
 
     return score
 
@@ -145,26 +136,13 @@ class RegressionScorer:
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
     pairs = [(q.text, c.text) for q in questions for c in q.candidates]
-    scores = self._sum(self.features.features(pairs, self.fitted))
+    scores = (self.features.features(pairs, self.fitted) @ self.weights).astype(np.float32)
     ends = np.cumsum([len(q.candidates) for q in questions], dtype=np.int64)
     return np.split(scores, ends[:-1]) if questions else []
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    idf = functools.partial(overlap_features.inverse_frequency, fitted=self.fitted)
-    of_weights = (lambda word: 1.0, idf)
-    number, weight = (OverlapScorer(of).sums_over_pool(texts) for of in of_weights)
-    lengths = np.asarray([len(plain_words(text)) for text in texts], np.int64)
-
-    def score(question: str) -> np.ndarray:
-      values = self.features.scaled(
-        number(question), weight(question), plain_words(question), lengths, idf
-      )
-      return self._sum(self.features.standardised(np.stack(values, axis=1), self.fitted))
-
-    return score
-
-  def _sum(self, values: np.ndarray) -> np.ndarray:
-    return (values @ self.weights).astype(np.float32)
+    candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
+    return lambda question: self.score([Question("", question, candidates)])[0]
 
 
 def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -199,16 +177,11 @@ class BM25Scorer:
     return [over_pool(q.text)[a:b] for q, a, b in zip(questions, ends, ends[1:])]
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    distinct, number = _distinct(texts)
-    scores_of = self._index(distinct)
-    return lambda question: scores_of(question)[number]
-
-  def _index(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """Return the function from a question to the scores `[n]` of distinct texts."""
     import bm25s
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # which it sets to DEBUG itself
-    tokens = [plain_words(text) for text in texts]
+    distinct, number = _distinct(texts)
+    tokens = [plain_words(text) for text in distinct]
     if not any(tokens):  # the library cannot index a corpus without a word
       return lambda question: np.zeros(len(texts), np.float32)
     vocabulary: dict[str, int] = {}
@@ -218,7 +191,7 @@ class BM25Scorer:
 
     def score(question: str) -> np.ndarray:
       query = [vocabulary[word] for word in plain_words(question) if word in vocabulary]
-      return index.get_scores_from_ids(query).astype(np.float32)
+      return index.get_scores_from_ids(query).astype(np.float32)[number]
 
     return score
 

@@ -88,16 +88,14 @@ class RankNet(ScoreLoss):
   """
 
   scale: float
-  weighting: Annotated[str, OneOf(("none",))]  # of pairs
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
     scores, labels, same = _lists(output, batch, self.scale)
     better = same & (labels[..., :, None] > labels[..., None, :])
     values = jax.nn.softplus(scores[..., None, :] - scores[..., :, None])
-    pairs = (better.sum(-1)[..., None, :] * same).sum(
-      -1
-    )  # of the question, at each of its examples
+    # Of the question, at each of its examples.
+    pairs = (better.sum(-1)[..., None, :] * same).sum(-1)
     weights = jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
     return {"ranknet": Term(values, weights)}
 
@@ -171,10 +169,8 @@ class InBatchSoftmax(Loss):
     own, sought = (jnp.where(real, at(k), -1).reshape(-1) for k in (side, other))
     asked = take(vectors, examples.members[..., side]).reshape(-1, vectors.shape[-1])
     answer = take(vectors, examples.members[..., other]).reshape(asked.shape)
-    pool, ids = (
-      vectors.reshape(-1, vectors.shape[-1]),
-      number.reshape(-1),
-    )  # over shards: one gather
+    # Over shards: one gather.
+    pool, ids = vectors.reshape(-1, vectors.shape[-1]), number.reshape(-1)
     listed = (ids[:, None] == sought[None, :]).any(1) & (ids >= 0) & _first_of(ids)
     matches = (own[:, None] == own[None, :]) & real.reshape(-1)[None, :]
     holds = sought[:, None] == ids[None, :]

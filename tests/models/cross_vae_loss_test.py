@@ -1,6 +1,5 @@
 """The loss of Cross-VAEs: closed forms, annealing, negatives by hand; its step is PyTorch's."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,19 +32,6 @@ def test_annealing_by_hand():
   """100 epochs: 0.02 an epoch, 1 from epoch 50 on."""
   for progress, share in ((0, 0), (1, 0.02), (12.5, 0.25), (50, 1), (99, 1)):
     assert float(annealed(jnp.float32(progress), 100)) == pytest.approx(share)
-
-
-@pytest.mark.parametrize(
-  "schedule, points",
-  [
-    ("delayed", ((0, 0), (50, 0), (75, 0.5), (100, 1), (120, 1))),
-    ("cyclical", ((0, 0), (6.25, 0.5), (12.5, 1), (24, 1), (25, 0), (31.25, 0.5), (100, 1))),
-  ],
-)
-def test_other_schedules_by_hand(schedule, points):
-  for progress, share in points:
-    actual = float(annealed(jnp.float32(progress), 100, schedule))
-    assert actual == pytest.approx(share, abs=1e-6), progress
 
 
 @pytest.mark.parametrize("negatives, shards", [(0, 1), (1, 1), (0, 2), (2, 2)])
@@ -116,30 +102,18 @@ def test_the_softmax_over_a_batch_in_numpy():
   assert mean(terms["matching_softmax"]) == pytest.approx(np.mean(values), rel=1e-5)
 
 
-def test_the_mean_over_words_and_free_bits():
+def test_the_mean_over_words_and_what_is_logged_of_latents():
   example_batch, net = batch(), model()
   output = run(net, params(net), example_batch, train=True)
   side = output.question
   each = np.asarray(kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
-  limit = float(np.sort(each)[1])  # between the smallest and the greatest of three
-  terms = loss(reconstruction="mean", free_bits=limit)(output, example_batch, jnp.float32(50))
+  terms = loss(reconstruction="mean")(output, example_batch, jnp.float32(50))
   per_word = np.asarray(-side.log_likelihood / side.words)[0].mean()
   assert mean(terms["reconstruction_question"]) == pytest.approx(per_word, rel=1e-5)
-  cost = np.where(each > limit, each, limit).sum()
-  assert mean(terms["annealed_kl_question"]) == pytest.approx(cost, rel=1e-5)
   assert mean(terms["kl_question"]) == pytest.approx(each.sum(), rel=1e-5)
   signal = np.asarray(side.mean)[0].var(0).sum()
   noise = np.exp(np.asarray(side.log_variance))[0].mean(0).sum()
   assert mean(terms["signal_question"]) == pytest.approx(signal / (signal + noise), rel=1e-5)
-
-  def kl(shift):
-    moved = side.replace(mean=side.mean + shift)
-    term = loss(free_bits=limit)(output.replace(question=moved), example_batch, jnp.float32(50))
-    term = term["annealed_kl_question"]
-    return (term.values * term.weights).sum()
-
-  slope = np.asarray(jax.grad(kl)(jnp.zeros_like(side.mean)))[0]
-  assert (np.abs(slope).sum(0) > 0).tolist() == (each > limit).tolist()
 
 
 def test_shards_share_their_negatives():

@@ -102,19 +102,6 @@ def test_the_regression_is_the_maximum_of_the_likelihood(form):
   assert scorer.score([]) == []
 
 
-@pytest.mark.parametrize("form", ["by_length", "counts", "shares"])
-def test_a_regression_over_a_pool_has_the_scores_of_its_candidates(form):
-  """To the bit: a rounding would make or break ties."""
-  questions = judged()
-  scorer = lexical.OverlapRegression(overlap=form).fit(questions)
-  pool = [c.text for q in questions for c in q.candidates]
-  everything = tuple(Candidate(str(i), text) for i, text in enumerate(pool))
-  over_pool = scorer.over_pool(pool)
-  for question in questions:
-    (scores,) = scorer.score([Question(question.id, question.text, everything)])
-    np.testing.assert_array_equal(over_pool(question.text), scores)
-
-
 def test_a_regression_on_one_label_is_refused():
   with pytest.raises(InputError, match="no candidates of both labels"):
     lexical.OverlapRegression("counts").fit(TRAIN)

@@ -64,9 +64,7 @@ def test_ranknet_by_hand(labels):
   for s, y in questions(labels):
     pairs = [(i, j) for i, j in itertools.permutations(range(len(s)), 2) if y[i] > y[j]]
     means += [np.mean([math.log1p(math.exp(s[j] - s[i])) for i, j in pairs])] if pairs else []
-  np.testing.assert_allclose(
-    value(losses.RankNet(1.0, "none"), labels=labels), np.mean(means), rtol=1e-5
-  )
+  np.testing.assert_allclose(value(losses.RankNet(1.0), labels=labels), np.mean(means), rtol=1e-5)
 
 
 def test_distillation_by_hand():
@@ -82,7 +80,7 @@ def test_distillation_by_hand():
   np.testing.assert_allclose(term.values * term.weights, 0, atol=1e-6)
 
 
-OF_SCORES = [losses.ListSoftmax(2.0), losses.RankNet(1.0, "none"), losses.Distillation(2.0, 0.5)]
+OF_SCORES = [losses.ListSoftmax(2.0), losses.RankNet(1.0), losses.Distillation(2.0, 0.5)]
 kinds = pytest.mark.parametrize("loss", OF_SCORES, ids=repr)
 
 

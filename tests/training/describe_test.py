@@ -141,7 +141,7 @@ def test_every_system_of_the_papers_takes_todays_encoders(word, hidden):
   "system, loss, message",
   [
     ("crossencoder", {"name": "bce"}, "have the layout single: it knows pairs .model.name = bienc"),
-    ("siamese", {"name": "ranknet", "scale": 1.0, "weighting": "none"}, ""),
+    ("siamese", {"name": "ranknet", "scale": 1.0}, ""),
     ("siamese", {"name": "in_batch_softmax", **IN_BATCH}, "it reads units, .* the layouts pairs"),
     ("fast", {"name": "bce"}, "it reads logits, which that system does not give"),
     ("fast", {"name": "cassie", "gamma": 0.3, "mi_self_pairs": True}, "reads node_logits, pair_"),
