@@ -5,9 +5,8 @@ import datetime
 import importlib.metadata
 import json
 import logging
-import operator
 import platform
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,8 @@ from as2jax.runtime.version import __version__
 
 log = logging.getLogger(__name__)
 BEFORE_TRAINING = "best = before training"
-LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
-MODES = ("train", "earlier training", "evaluate")  # of a row of the ledger
+# One row an evaluation of a split; its mode is `train`, `earlier training` or `evaluate`.
+LEDGER = "evaluations.jsonl"
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a task
 PACKAGES = "jax jaxlib flax optax orbax-checkpoint transformers tokenizers numpy".split()
 TABLE = {
@@ -141,25 +140,19 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
   if not path.exists():
     return None
   refuse_others(path)
-  count: Counter[int] = Counter()
-  trained: set[tuple[str, int]] = set()
+  looks: dict[int, set[str | int]] = defaultdict(set)
   for number, line in enumerate(path.read_bytes().splitlines(), 1):
     try:
       row = json.loads(line)
-      seeds = {operator.index(seed) for seed in row["seeds"]}
-      mode, parts = MODES.index(row["mode"]), set(row["split"].split("+"))
-      data_of_row = row["data"]
+      look = row["split"] if row["mode"] == "train" else number
+      parts = set(row["split"].split("+")) & set(split.split("+"))
+      for seed in row["seeds"] if parts and row["data"] == data else ():
+        looks[seed].add(look)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
       raise InputError(
         f"{path}:{number}: no row of the ledger of evaluations ({error!r:.100}): delete the line"
       ) from None
-    if data_of_row == data and parts & set(split.split("+")):
-      for seed in seeds:
-        again = mode == 0 and (row["split"], seed) in trained
-        count[seed] += not again
-        if mode == 0:
-          trained.add((row["split"], seed))
-  return max(count.values(), default=0)
+  return max(map(len, looks.values()), default=0)
 
 
 def versions() -> dict[str, str]:
@@ -257,13 +250,12 @@ def write(
   return content
 
 
-def read(workdir: epath.PathLike) -> dict | None:
+def read(workdir: epath.PathLike, name: str = "results.json") -> dict | None:
   """Return the results of a finished run, None where it has not finished."""
-  path = epath.Path(workdir) / "results.json"
+  path = epath.Path(workdir) / name
   if not path.exists():
     return None
-  advice = "it was changed by hand; delete it and run again to have it made anew"
-  return read_object(path, advice)
+  return read_object(path, "it was changed by hand; delete it and run again to have it made anew")
 
 
 def splits_of(content: dict) -> list[str]:

@@ -6,7 +6,7 @@ retrieved, and rankers without parameters score the whole pool.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -208,65 +208,6 @@ class Retrieved(NamedTuple):
   questions: tuple[Question, ...]  # the queries with them as candidates
   # {question_filter: [queries]}, of the first right passage over the whole pool
   reciprocal_ranks: dict[str, np.ndarray]
-
-
-class PoolRanker:
-  """Rank pools in the way that a system can: by vectors, by scores, or what another run retrieved."""
-
-  def __init__(self, config: Any, data: Retrieval, predictor: Any, splits: Sequence[str]):
-    self.config, self.data, self.predictor = config, data, predictor
-    self.ties, self.depth = config.evaluation.ties, config.evaluation.depth
-    self.model = model = predictor.model
-    self.scores, self._kept = [model.ranking_score], {}
-    if not model.has_parameters:
-      self.method = self._by_words
-    elif not model.encodes:
-      self.method = self._again
-      for split in splits:  # what is wrong with the files is found before anything is trained
-        self._kept[split] = retrieved(config.data.ranking, data.pools[split], split, self.depth)
-    else:
-      self.method = self._by_vectors
-      self.searcher = exact_search.Searcher(predictor.mesh, k=self.depth)
-      known = exact_search.SIMILARITIES
-      if self.scores[0] not in known:
-        raise InputError(
-          f"model.score = {self.scores[0]!r}: a pool can be searched by {', '.join(known)}; set "
-          "--config.model.score"
-        )
-      self.scores += [n for n in model.score_names if n in known and n not in self.scores]
-
-  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """Return for each seed of the variables {score: the ranking of the pool}, the first that ranks."""
-    scores = self.scores if every_score else self.scores[:1]
-    return self.method(variables, split, self.data.pools[split], scores)
-
-  def _by_vectors(self, variables, split, pool, scores) -> list[dict[str, Ranked]]:
-    if split not in self._kept:
-      self._kept[split] = texts_of(pool)
-    texts, (anchor,) = self._kept[split]
-    of_queries = self.predictor.embed(variables, texts)
-    of_passages = self.predictor.embed(variables, (anchor,))
-    asked = numbers(query.text for query in texts)
-    held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
-    by_seed = []
-    for queries, passages in zip(of_queries[:, asked], of_passages[:, held], strict=True):
-      rankings = {}
-      for name in scores:
-        rankings[name] = by_vectors(self.searcher, queries, passages, pool, name, ties=self.ties)
-      by_seed.append(rankings)
-    return by_seed
-
-  def _by_words(self, variables, split, pool, scores) -> list[dict[str, Ranked]]:
-    score = self.predictor.scorer.over_pool([passage.text for passage in pool.passages])
-    return [{scores[0]: by_scores(score, pool, depth=self.depth, ties=self.ties)}]
-
-  def _again(self, variables, split, pool, scores) -> list[dict[str, Ranked]]:
-    first_stage = self._kept[split]
-    by_seed = []
-    for found in self.predictor(variables, first_stage.questions):
-      values = next(iter(found.values()))
-      by_seed.append({scores[0]: reranked(values, first_stage, pool, ties=self.ties)})
-    return by_seed
 
 
 def retrieved(run: epath.PathLike, pool: Pool, split: str, depth: int | None = None) -> Retrieved:

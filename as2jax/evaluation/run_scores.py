@@ -19,15 +19,16 @@ from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics, retrieval_metrics
 from as2jax.evaluation.retrieval_metrics import ANY, Standing
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_object
 
-POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
-QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
+# Of runs over a pool the last three; `often`: the answer is asked for often.
+QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
 # The metric and the question filter that results of each task have.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
-CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
 COUNTS = ("candidates", "positives", "asked")  # columns of a table that are no metrics
 Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
+Source = tuple[
+  dict[str, Any], dict[str, Table]
+]  # a run's results, {} of files; a table a seed, by file
 Run = Mapping[str, Mapping[str, float]]
 
 
@@ -69,15 +70,6 @@ class RunScores:
     return f"{metric}[{self.data}]"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Source:
-  """Hold a system's tables by file, one a seed, with the results of a run ({} of tables alone)."""
-
-  name: str
-  tables: dict[str, Table]
-  content: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
 def load(
   names: Sequence[str],
   *,
@@ -98,23 +90,32 @@ def load(
   """
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
-  runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
-  judge = next(iter(runs.values()), None)
-  for run in runs.values():
-    _require_same_data(next(iter(runs.values())), run, split)
-  sources = [runs[name] if name in runs else _files(name, judge, split) for name in names]
-  rule, data = _rule(question_filter, judge, split)
-  fingerprint = _fingerprint(judge.content, split) if judge else ""
-  loaded, first = [], None
-  for source in sources:
-    first, values = _values(source, rule, first)
-    content = source.content
+  sources = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
+  judge = next(iter(sources.values()), None)
+  first, facts = next(iter(sources), ""), {}
+  for name, (content, _) in sources.items():
+    facts[name] = _facts(content, split)
+    for what, value in facts[name].items():
+      if value != facts[first][what]:
+        raise InputError(
+          f"{name} was evaluated with other {what} than {first}: {value:.10}, not "
+          f"{facts[first][what]:.10}; compare runs of one dataset, split, task and policy for ties"
+        )
+  for name in names:
+    if name not in sources:
+      sources[name] = {}, _files(name, judge, split)
+  rule, data = _rule(question_filter, judge[0] if judge else {}, split)
+  fingerprint = facts[first][f"data ({split})"] if judge else ""
+  loaded, counted = [], None
+  for name in names:
+    content, tables = sources[name]
+    counted, values = _values(name, tables, rule, counted)
     one = RunScores(
-      source.name,
+      name,
       data,
-      tuple(question for question, *_ in first),
+      tuple(question for question, *_ in counted),
       values,
-      source.name in deterministic or bool(content.get("deterministic")),
+      name in deterministic or bool(content.get("deterministic")),
       content.get("note", ""),
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
@@ -124,9 +125,20 @@ def load(
   return loaded
 
 
-def _rule(question_filter: str | None, judge: _Source | None, split: str) -> tuple[str, str]:
+def _facts(content: dict[str, Any], split: str) -> dict[str, str]:
+  """Return what runs must have in common."""
+  parts = content["data"]["splits"]
+  prints = "+".join(parts[part]["fingerprint"] for part in split.split("+"))
+  return {
+    f"data ({split})": prints,
+    "evaluation.task": content["task"],
+    "evaluation.ties": content["ties"],
+  }
+
+
+def _rule(question_filter: str | None, content: dict[str, Any], split: str) -> tuple[str, str]:
   """Return the rule of `metrics.RULES` or of a pool, and how results name it."""
-  if judge is None:
+  if not content:
     name = question_filter or "answerable"
     if name not in metrics.RULES:
       raise InputError(
@@ -134,32 +146,32 @@ def _rule(question_filter: str | None, judge: _Source | None, split: str) -> tup
         f"of {', '.join(metrics.RULES)}"
       )
     return name, name
-  data, usual = judge.content["data"], KEYS[judge.content["task"]][1]
-  known = POOL if usual == "gold" else ("clean", "official", *metrics.RULES)
-  name = question_filter or usual
-  rule = data.get(name, "") if name in ("clean", "official") else name
-  if name == "often":
-    titles = " ".join(judge.content["metrics"])
-    found = re.search(rf"mrr\[[^\]]*-(often\d+)/{re.escape(split)}\]", titles)
-    name = rule = found.group(1) if found else ""
-  if (question_filter or usual) not in known or not rule:
+  data, name = content["data"], question_filter or KEYS[content["task"]][1]
+  rules = {"clean": data.get("clean"), "official": data.get("official")}
+  rules |= dict(zip(metrics.RULES, metrics.RULES))
+  if content["task"] == "retrieve":
+    title = rf"mrr\[[^\]]*-(often\d+)/{re.escape(split)}\]"
+    found = re.search(title, " ".join(content["metrics"]))
+    rules = {"gold": "gold", "any": "any", "often": found and found.group(1)}
+  rule = rules.get(name)
+  if not rule:
     raise InputError(
-      f"{question_filter!r} is no question filter of {data['name']}, {split}: use one of "
-      f"{', '.join(known)}, of which it may have no official one, or no answer that is asked for often"
+      f"{name!r} is no question filter of {data['name']}, {split}: use one of "
+      f"{', '.join(known for known, of in rules.items() if of)}"
     )
-  return rule, f"{data['name']}-{name}/{split}"
+  return rule, f"{data['name']}-{rule if name == 'often' else name}/{split}"
 
 
 def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
   """Return which rows of a table a rule counts, bool."""
   if rule.startswith("often"):
     return table["asked"] >= int(rule.removeprefix("often"))
-  if rule in POOL:
+  if rule in ("gold", "any"):
     return np.ones(len(table["candidates"]), bool)
   return metrics.RULES[rule](table["candidates"], table["positives"])
 
 
-def _files(name: str, judge: _Source | None, split: str) -> _Source:
+def _files(name: str, judge: Source | None, split: str) -> dict[str, Table]:
   """Return the tables of a system's files: as they are, or of run files by a run's judgements."""
   tables: dict[str, Table] = {}
   for file in [name] if epath.Path(name).exists() else name.split(","):
@@ -168,11 +180,10 @@ def _files(name: str, judge: _Source | None, split: str) -> _Source:
         f"{name}: {file} is no file, or is given twice: give folders of finished runs, each as an "
         "argument of its own, or tables and TREC run files, those of a system's seeds joined by commas"
       )
-    if is_run_file(file):
-      tables[file] = _measured(file, judge, split)
-    else:
-      tables[file] = trec_files.read_per_question(file)
-  return _Source(name, tables)
+    tables[file] = (
+      _measured(file, judge) if is_run_file(file) else trec_files.read_per_question(file)
+    )
+  return tables
 
 
 def is_run_file(path: epath.PathLike) -> bool:
@@ -181,19 +192,20 @@ def is_run_file(path: epath.PathLike) -> bool:
   return bool(lines) and len(lines[0].split()) == 6 and not lines[0].startswith(b"question\t")
 
 
-def _measured(file: str, judge: _Source | None, split: str) -> Table:
+def _measured(file: str, judge: Source | None) -> Table:
   """Return the table of a run file by the judgements of a run."""
   if judge is None:
     raise InputError(
       f"{file} is a run file, which does not say what is right: compare it with the folder of a "
       "run on the same data"
     )
-  judged, (table_ids, table) = next(iter(judge.tables.items()))
-  folder, ties = epath.Path(judged).parent, judge.content["ties"]
+  content, tables = judge
+  judged, (table_ids, table) = next(iter(tables.items()))
+  folder, ties = epath.Path(judged).parent, content["ties"]
   if not (folder / "run.trec").exists() or not (folder / "qrels.trec").exists():
     raise InputError(f"{file} is measured by run.trec and qrels.trec of {folder}: one is missing")
   qrels, run = trec_files.read_qrels(folder / "qrels.trec"), trec_files.read_run(file)
-  if judge.content["task"] == "retrieve":
+  if content["task"] == "retrieve":
     right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
     asked = dict(zip(table_ids, table["asked"].tolist(), strict=True))
     return of_pool(file, run, right, asked, int(table["candidates"][0]), ties)
@@ -281,36 +293,39 @@ def _float32(scores: Sequence[float]) -> np.ndarray:
     return np.asarray(scores, np.float64).astype(np.float32)
 
 
-def _run(name: str, split: str) -> _Source:
-  """Return a run's tables, beside the results that they belong to."""
+def _run(name: str, split: str) -> Source:
+  """Return a run's tables, beside the results whose figures they give."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
-  contents = {}
-  for file in CONTENTS:
-    path = epath.Path(name) / file
-    if path.exists():
-      contents[file] = read_object(path, "it was changed by hand; have it made anew")
-  trained = contents.get("results.json")  # an evaluation does not say how the run was trained
+  trained, evaluated = results.read(name), []
   if not trained:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
-  evaluated: list[str] = []
-  for content in contents.values():
-    metric, question_filter = KEYS[content["task"]]
+  for content in (results.read(name, "evaluation.json"), trained):  # the later one first
+    if not content:
+      continue
     evaluated += results.splits_of(content)
-    title = f"{metric}[{content['data']['name']}-{question_filter}/{split}]"
+    metric, rule = KEYS[content["task"]]
+    title = f"{metric}[{content['data']['name']}-{rule}/{split}]"
     if title not in content["metrics"]:
       continue
+    rule = content["data"]["clean"] if rule == "clean" else rule
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    tables = {}
-    for seed in seeds:
-      file = str(results.folder(name, split, seed, seeds) / "per_question.tsv")
+    tables, agree = {}, True
+    for outcome in content["seeds"]:
+      file = str(results.folder(name, split, outcome["seed"], seeds) / "per_question.tsv")
       tables[file] = trec_files.read_per_question(file)
-    if _agree(content, tables, title):
+      table = tables[file][1]
+      counted = _counted(table, rule)
+      if metric not in table or not counted.any():
+        agree = False
+      elif abs(table[metric][counted].mean() - outcome["metrics"][title]["value"]) > 1e-9:
+        agree = False
+    if agree:
       begun = trained.get("warm_start", {}).get("seeds", ())
       content["deterministic"] = trained.get("deterministic", False)
       content["note"] = results.best_before_training(trained)
       content["origins"] = tuple(one["sha256"] for one in begun)
-      return _Source(name, tables, content)
+      return content, tables
   if split not in evaluated:
     raise InputError(
       f"{name} was not evaluated on {split}, only on {', '.join(dict.fromkeys(evaluated))}"
@@ -321,49 +336,18 @@ def _run(name: str, split: str) -> _Source:
   )
 
 
-def _agree(content: dict[str, Any], tables: Mapping[str, Table], title: str) -> bool:
-  """Whether the tables give the figures that the results state."""
-  metric, rule = KEYS[content["task"]]
-  if rule == "clean":
-    rule = content["data"]["clean"]
-  for outcome, (_, table) in zip(content["seeds"], tables.values(), strict=True):
-    counted = _counted(table, rule)
-    if metric not in table or not counted.any():
-      return False
-    if abs(table[metric][counted].mean() - outcome["metrics"][title]["value"]) > 1e-9:
-      return False
-  return True
-
-
-def _fingerprint(content: dict[str, Any], split: str) -> str:
-  return "+".join(content["data"]["splits"][part]["fingerprint"] for part in split.split("+"))
-
-
-def _require_same_data(first: _Source, other: _Source, split: str) -> None:
-  for what, a, b in (
-    (f"data ({split})", _fingerprint(first.content, split), _fingerprint(other.content, split)),
-    ("evaluation.task", first.content["task"], other.content["task"]),
-    ("evaluation.ties", first.content["ties"], other.content["ties"]),
-  ):
-    if a != b:
-      raise InputError(
-        f"{other.name} was evaluated with other {what} than {first.name}: {b:.10}, not {a:.10}; compare "
-        "runs of one dataset, split, task and policy for ties"
-      )
-
-
 def _values(
-  source: _Source, rule: str, first: list[tuple[str, float, float]] | None
+  name: str, tables: Mapping[str, Table], rule: str, first: list[tuple[str, float, float]] | None
 ) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray]]:
   """Return the questions counted (those of the `first` system), and {metric: [seeds, questions]}."""
   by_seed: list[dict[str, np.ndarray]] = []
-  for file, (ids, table) in source.tables.items():
+  for file, (ids, table) in tables.items():
     rows = sorted(np.flatnonzero(_counted(table, rule)).tolist(), key=ids.__getitem__)
     if not rows:
-      raise InputError(f"{source.name}: no question is counted ({rule}): take another filter")
-    names = [ids[row] for row in rows]
-    numbers = table["candidates"][rows].tolist(), table["positives"][rows].tolist()
-    counted = list(zip(names, *numbers, strict=True))
+      raise InputError(f"{name}: no question is counted ({rule}): take another filter")
+    counted = []
+    for row in rows:
+      counted.append((ids[row], float(table["candidates"][row]), float(table["positives"][row])))
     first = first or counted
     for question, *_ in sorted(set(counted) ^ set(first))[:1]:
       raise InputError(
@@ -375,7 +359,6 @@ def _values(
       if metric not in COUNTS and (rule == "any") == metric.startswith(ANY):
         columns[metric.removeprefix(ANY)] = values[rows]
     by_seed.append(columns)
-  assert first is not None, "a system has a table"
   values = {}
   for metric in by_seed[0]:
     if all(metric in columns for columns in by_seed):

@@ -15,7 +15,7 @@ from as2jax.data import holdout, trec_files
 from as2jax.data.dataset import Dataset
 from as2jax.data.record import Question
 from as2jax.data.retrieval import Retrieval
-from as2jax.evaluation import metrics, results, retrieval_metrics, retrieve
+from as2jax.evaluation import exact_search, metrics, results, retrieval_metrics, retrieve
 from as2jax.evaluation.results import Evaluation, Outcome
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
@@ -123,9 +123,12 @@ def write(
 
 
 class _Task:
-  """Share what both tasks have."""
+  """Share what both tasks have: how a split is ranked, measured and written is each one's own."""
 
-  selector: str
+  selector: str  # the metric that selects
+  ranked: Any  # (variables, split) -> of each seed {score: ranking}
+  evaluate: Any  # (ranking, split) -> Evaluation
+  write: Any  # (folder, evaluation, ranking, split, tag): writes its files
 
   def __init__(self, config: Any, data: Any):
     self.config, self.data = config, data
@@ -134,14 +137,17 @@ class _Task:
     if config.mode == "train":
       self.measured = list(dict.fromkeys((self.selection, *self.measured)))
 
-  def _recorded(
-    self, workdir: epath.PathLike, split: str, outcome: Outcome, number: int, name: str, measured
-  ) -> epath.Path:
-    """Add one score's evaluation to an outcome (the first ranks); return the folder of its files."""
-    outcome.add(name, measured, primary=number == 0)
-    return results.folder(workdir, split, outcome.seed, self.config.seeds, name if number else "")
-
-  def _note(self, workdir: epath.PathLike, split: str, outcomes: Sequence[Outcome]) -> None:
+  def record(
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
+  ) -> None:
+    """Measure every score of a split, write its files, add it to the outcome of each seed."""
+    for outcome, rankings in zip(outcomes, self.ranked(variables, split), strict=True):
+      for number, (name, ranking) in enumerate(rankings.items()):  # the first score ranks
+        found = self.evaluate(ranking, split)
+        outcome.add(name, found, primary=number == 0)
+        score = name if number else ""
+        folder = results.folder(workdir, split, outcome.seed, self.config.seeds, score)
+        self.write(folder, found, ranking, split, f"as2jax-{name}")
     seeds = [outcome.seed for outcome in outcomes]
     results.note_evaluation(workdir, split, seeds, self.data.name, self.config.mode)
 
@@ -171,7 +177,7 @@ class Rerank(_Task):
         filled = [np.zeros(len(question.candidates), np.float32) for question in every]
         for number, of_question in zip(asked, values, strict=True):
           filled[number] = of_question
-        one = evaluate(filled, self.data, split, ties=self.config.evaluation.ties)
+        one = self.evaluate(filled, split)
         if measured and self.selector in one.metrics:
           value = one.metrics[self.selector]["value"]
           measured[0].scalars[f"{self.selector} by {name}"] = value
@@ -179,22 +185,21 @@ class Rerank(_Task):
       by_seed.append(measured[0])
     return by_seed
 
-  def record(
-    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
-  ) -> None:
-    """Measure every score of a split, write its files, add it to the outcome of each seed."""
-    questions = self.data.splits[split]
-    by_seed = self.predictor(variables, questions)
-    for outcome, scores in zip(outcomes, by_seed, strict=True):
-      for number, (name, values) in enumerate(scores.items()):
-        found = evaluate(values, self.data, split, ties=self.config.evaluation.ties)
-        folder = self._recorded(workdir, split, outcome, number, name, found)
-        write(folder, found, values, questions, tag=f"as2jax-{name}")
-    self._note(workdir, split, outcomes)
+  def ranked(self, variables: Any, split: str) -> Sequence[dict[str, Any]]:
+    """Return {score: float32 arrays of the split's questions} of each seed."""
+    return self.predictor(variables, self.data.splits[split])
+
+  def evaluate(self, ranking: Any, split: str) -> Evaluation:
+    """Measure the scores of a split's questions."""
+    return evaluate(ranking, self.data, split, ties=self.config.evaluation.ties)
+
+  def write(self, folder, evaluation, ranking, split, tag) -> None:
+    """Write the files of one score; see `write`."""
+    write(folder, evaluation, ranking, self.data.splits[split], tag=tag)
 
 
 class Retrieve(_Task):
-  """Rank one pool for all queries, in the way that the system can."""
+  """Rank one pool for all queries: by vectors, by words, or again what another run retrieved."""
 
   def __init__(self, config: Any, data: Retrieval, predictor: Any):
     super().__init__(config, data)
@@ -211,30 +216,70 @@ class Retrieve(_Task):
           f"{data.name}: no question of the split {split} has a right answer (label 1): leave it out of "
           "evaluation.splits, or hold training questions out in its place (data.holdout=0.1)"
         )
-    self.rank = retrieve.PoolRanker(config, data, predictor, self.measured)
+    self.ties, self.depth = config.evaluation.ties, config.evaluation.depth
+    self.predictor, self.model, self._kept = predictor, predictor.model, {}
+    self.scores = [self.model.ranking_score]
+    if not self.model.encodes and self.model.has_parameters:
+      for (
+        split
+      ) in self.measured:  # what is wrong with the files is found before anything is trained
+        pool = data.pools[split]
+        self._kept[split] = retrieve.retrieved(config.data.ranking, pool, split, self.depth)
+    elif self.model.has_parameters:
+      self.searcher = exact_search.Searcher(predictor.mesh, k=self.depth)
+      known = exact_search.SIMILARITIES
+      if self.scores[0] not in known:
+        raise InputError(
+          f"model.score = {self.scores[0]!r}: a pool can be searched by {', '.join(known)}; set "
+          "--config.model.score"
+        )
+      self.scores += [n for n in self.model.score_names if n in known and n not in self.scores]
 
   def measure(self, variables: Any, split: str) -> list[Evaluation]:
     """Return one evaluation a seed of the variables, by the score that ranks."""
-    by_seed = []
-    for rankings in self.rank(variables, split, every_score=False):
-      by_seed.append(self._evaluation(next(iter(rankings.values())), split))
+    by_seed = self.ranked(variables, split, scores=self.scores[:1])
+    return [self.evaluate(next(iter(rankings.values())), split) for rankings in by_seed]
+
+  def ranked(self, variables: Any, split: str, scores: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return {score: the ranking of the pool} of each seed, of all scores unless some are given."""
+    pool, score = self.data.pools[split], self.scores[0]
+    if not self.model.has_parameters:
+      of_pool = self.predictor.scorer.over_pool([passage.text for passage in pool.passages])
+      return [{score: retrieve.by_scores(of_pool, pool, depth=self.depth, ties=self.ties)}]
+    if self.model.encodes:
+      return self._by_vectors(variables, split, pool, scores or self.scores)
+    first_stage, by_seed = self._kept[split], []
+    for found in self.predictor(variables, first_stage.questions):
+      values = next(iter(found.values()))
+      by_seed.append({score: retrieve.reranked(values, first_stage, pool, ties=self.ties)})
     return by_seed
 
-  def record(
-    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
-  ) -> None:
-    """Measure every score of a split, write its files, add it to the outcome of each seed."""
-    by_seed = self.rank(variables, split, every_score=True)
-    for outcome, rankings in zip(outcomes, by_seed, strict=True):
-      for number, (name, ranking) in enumerate(rankings.items()):
-        found = self._evaluation(ranking, split)
-        folder = self._recorded(workdir, split, outcome, number, name, found)
-        retrieve.write(folder, found, ranking, self.data.pools[split], tag=f"as2jax-{name}")
-    self._note(workdir, split, outcomes)
+  def _by_vectors(self, variables, split, pool, scores) -> list[dict[str, Any]]:
+    if split not in self._kept:
+      self._kept[split] = retrieve.texts_of(pool)
+    texts, (anchor,) = self._kept[split]
+    of_queries = self.predictor.embed(variables, texts)
+    of_passages = self.predictor.embed(variables, (anchor,))
+    asked = retrieve.numbers(query.text for query in texts)
+    held = 1 + retrieve.numbers(
+      candidate.text for candidate in anchor.candidates
+    )  # behind the query
+    by_seed = []
+    for vectors in zip(of_queries[:, asked], of_passages[:, held], strict=True):
+      rankings = {}
+      for name in scores:
+        rankings[name] = retrieve.by_vectors(self.searcher, *vectors, pool, name, ties=self.ties)
+      by_seed.append(rankings)
+    return by_seed
 
-  def _evaluation(self, ranked: retrieve.Ranked, split: str) -> Evaluation:
+  def evaluate(self, ranking: retrieve.Ranked, split: str) -> Evaluation:
+    """Measure one ranking of a pool."""
     often = self.config.evaluation.min_questions_per_answer
-    return retrieve.evaluate(ranked, self.data, split, often=often)
+    return retrieve.evaluate(ranking, self.data, split, often=often)
+
+  def write(self, folder, evaluation, ranking, split, tag) -> None:
+    """Write the files of one score; see `retrieve.write`."""
+    retrieve.write(folder, evaluation, ranking, self.data.pools[split], tag=tag)
 
 
 def make(config: Any, data: Any, predictor: Any) -> Rerank | Retrieve:
