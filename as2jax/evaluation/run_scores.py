@@ -106,7 +106,7 @@ def load(
       sources[name] = {}, _files(name, judge, split)
   rule, data = _rule(question_filter, judge[0] if judge else {}, split)
   fingerprint = facts[first][f"data ({split})"] if judge else ""
-  loaded, counted = [], None
+  loaded, counted = [], []
   for name in names:
     content, tables = sources[name]
     counted, values = _values(name, tables, rule, counted)
@@ -337,7 +337,7 @@ def _run(name: str, split: str) -> Source:
 
 
 def _values(
-  name: str, tables: Mapping[str, Table], rule: str, first: list[tuple[str, float, float]] | None
+  name: str, tables: Mapping[str, Table], rule: str, first: list[tuple[str, float, float]]
 ) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray]]:
   """Return the questions counted (those of the `first` system), and {metric: [seeds, questions]}."""
   by_seed: list[dict[str, np.ndarray]] = []
