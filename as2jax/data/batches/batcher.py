@@ -1,9 +1,9 @@
 """Batches of fixed shapes, cut from tables by number."""
 
-import array
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -16,69 +16,7 @@ from as2jax.data.record import UNKNOWN
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
 
-Step = tuple[tuple[Shard | None, ...], ...]
-
-
-class Steps(Sequence[Step]):
-  """Holds `steps[i][micro][shard]`: what each shard of each step holds; None for one without content.
-
-  A `Shard` is made when it is asked for. Of an example 4 bytes are kept, of a unit 12. `content` are
-  the shards of the epoch in order, `shards` to a batch, `accumulate` batches to a step.
-  """
-
-  def __init__(self, content: Iterable[Shard], shards: int, accumulate: int):
-    self._shards, self._accumulate = shards, accumulate
-    self.per_step = shards * accumulate
-    kept = [array.array("i") for _ in range(4)]
-    rows, example_ends, unit_ends = array.array("i"), array.array("q", [0]), array.array("q", [0])
-    for shard in content:
-      for values, new in zip(kept, (shard.examples, shard.units, shard.row, shard.start)):
-        values.frombytes(new.astype(np.int32, copy=False).tobytes())
-      rows.append(shard.rows)
-      example_ends.append(len(kept[0]))
-      unit_ends.append(len(kept[1]))
-    self._examples, *self._units = (np.frombuffer(values, np.int32) for values in kept)
-    self.rows, self.count = np.frombuffer(rows, np.int32), len(rows)
-    self._example_ends = np.frombuffer(example_ends, np.int64)
-    self._unit_ends = np.frombuffer(unit_ends, np.int64)
-
-  def __len__(self) -> int:
-    return -(-self.count // self.per_step)
-
-  def shard(self, number: int) -> Shard | None:
-    """Return a shard by its number in the epoch; None beyond the last."""
-    if number >= self.count:
-      return None
-    examples = self._examples[slice(*self._example_ends[number : number + 2])]
-    units = slice(*self._unit_ends[number : number + 2])
-    return Shard(examples, *(values[units] for values in self._units), int(self.rows[number]))
-
-  def __getitem__(self, index: int) -> Step:
-    if not -len(self) <= index < len(self):
-      raise IndexError(f"step {index} of {len(self)}")
-    first = index % len(self) * self.per_step
-    shards = [self.shard(first + i) for i in range(self.per_step)]
-    return tuple(
-      tuple(shards[at : at + self._shards]) for at in range(0, len(shards), self._shards)
-    )
-
-  def by_step(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
-    """Combine values `[count]` of the shards over each step: `[steps]`."""
-    if not self.count:
-      return np.zeros(0, values.dtype)
-    return combine.reduceat(values, np.arange(0, self.count, self.per_step))
-
-  def examples_of_shards(self) -> np.ndarray:
-    """Return the number of examples of each shard, `[count]`."""
-    return np.diff(self._example_ends)
-
-  def of_units(self, values: np.ndarray, combine: np.ufunc) -> np.ndarray:
-    """Combine values `[units]` of the table over the units of each shard: `[count]`."""
-    if not self.count:
-      return np.zeros(0, values.dtype)
-    return combine.reduceat(values[self._units[0]], self._unit_ends[:-1])
-
-
+Step = tuple[tuple[Shard | None, ...], ...]  # [micro][shard], None for one without content
 TRIAL = 2**16  # shards that decide how many rows `paper` batches have
 Level = Literal["token", "vocabulary", "word", "unit", "example"]
 
@@ -97,13 +35,14 @@ class Column(NamedTuple):
 class Plan:
   """Holds one epoch: `steps[i][micro][shard]`, with the shape that each step is padded to.
   `rows` and `row_length` are the bucket of each step, `[steps]`; `seen` the examples before each
-  step, `[steps + 1]`, of which the last is the epoch's total.
+  step, `[steps + 1]`, of which the last is the epoch's total; `tokens` those of each step.
   """
 
-  steps: Steps
+  steps: list[Step]
   rows: np.ndarray
   row_length: np.ndarray
   seen: np.ndarray
+  tokens: np.ndarray
 
   def __len__(self) -> int:
     return len(self.steps)
@@ -131,30 +70,32 @@ class Batcher:
 
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
     """Return the epoch's steps: a pure function of (seed, epoch, token lengths)."""
-    steps = Steps(self.sampler.epoch(blocks, seed, epoch), self.shards, self.accumulate)
-    rows = _bucket(self.rows, steps.by_step(steps.rows, np.maximum))
-    lengths = np.full(len(steps), self.row_lengths[-1])
+    shards = self.sampler.epoch(blocks, seed, epoch)
+    steps, needs = [], []  # of a step: the most rows, the longest unit, examples and tokens
+    while content := list(itertools.islice(shards, self.shards * self.accumulate)):
+      lengths = self.sampler.lengths[np.concatenate([shard.units for shard in content])]
+      examples = sum(len(shard.examples) for shard in content)
+      needs.append((max(s.rows for s in content), lengths.max(), examples, lengths.sum()))
+      content += [None] * (self.shards * self.accumulate - len(content))
+      micros = range(0, len(content), self.shards)
+      steps.append(tuple(tuple(content[at : at + self.shards]) for at in micros))
+    rows, longest, examples, tokens = np.array(needs, np.int64).reshape(-1, 4).T
+    row_length = np.full(len(steps), self.row_lengths[-1])
     if not self.sampler.limits.packed:
-      longest = steps.by_step(steps.of_units(self.sampler.lengths, np.maximum), np.maximum)
-      lengths = _bucket(self.row_lengths, longest)
-    seen = np.cumsum(np.append(0, steps.by_step(steps.examples_of_shards(), np.add)))
-    return Plan(steps, rows, lengths, seen)
+      row_length = _bucket(self.row_lengths, longest)
+    seen = np.cumsum(np.append(0, examples))
+    return Plan(steps, _bucket(self.rows, rows), row_length, seen, tokens)
 
   def padding(self, plan: Plan) -> float:
     """Return the share of the epoch's token positions that hold padding."""
-    real, total = self._positions(plan)
-    return 1 - int(real.sum()) / max(int(total.sum()), 1)
+    return 1 - int(plan.tokens.sum()) / max(int(self._positions(plan).sum()), 1)
 
   def padding_by_step(self, plan: Plan) -> np.ndarray:
     """Return the same of each step, float64 `[steps]`."""
-    real, total = self._positions(plan)
-    return 1 - real / np.maximum(total, 1)
+    return 1 - plan.tokens / np.maximum(self._positions(plan), 1)
 
-  def _positions(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens and the token positions of each step: int64 `[steps]`."""
-    tokens = plan.steps.of_units(self.sampler.lengths.astype(np.int64), np.add)
-    rows = plan.rows.astype(np.int64) * plan.row_length
-    return plan.steps.by_step(tokens, np.add), rows * self.shards * self.accumulate
+  def _positions(self, plan: Plan) -> np.ndarray:
+    return plan.rows.astype(np.int64) * plan.row_length * (self.shards * self.accumulate)
 
   def batch(
     self,
@@ -184,7 +125,7 @@ class Batcher:
       start=_pad(shard.start, slots),
       length=_pad(self.sampler.lengths[shard.units].astype(np.int32), slots),
       id=_pad(shard.units, slots, -1),
-      inputs=self._placed("unit", shard.units, lambda values: _pad(values, slots)),
+      inputs=self._inputs("unit", shard.units, slots),
     )
     words = self._words(shard) if self.words else None
     return Batch(self._tokens(shard, rows, row_length), units, self._examples(shard), words)
@@ -194,37 +135,29 @@ class Batcher:
     unit_of, within = _spread(self.sampler.lengths[shard.units])
     source = table.offsets[shard.units][unit_of] + within
     target = shard.row[unit_of] * row_length + shard.start[unit_of] + within
-
-    def as_given(values: np.ndarray) -> np.ndarray:
-      flat = np.zeros((rows * row_length, *values.shape[1:]), values.dtype)
-      flat[target] = values
-      return flat.reshape(rows, row_length, *values.shape[1:])
-
-    place = lambda values: as_given(np.asarray(values, np.int32))
     order = np.lexsort((shard.start, shard.row))  # units of a row, left to right
     first = np.searchsorted(shard.row[order], shard.row[order])  # where the row begins
     number = np.zeros(len(order), np.int32)
     number[order] = np.arange(len(order)) - first + 1
-    inputs = self._placed("token", source, as_given)
-    inputs |= self._placed("vocabulary", table.ids[source], as_given)
+    place = functools.partial(_place, target=target, shape=(rows, row_length))
+    inputs = self._inputs("token", source) | self._inputs("vocabulary", table.ids[source])
     return Tokens(
       ids=place(table.ids[source]),
       segment=place(number[unit_of]),
       position=place(within),
-      type=place(table.type[source]),
-      role=place(table.role[source]),
-      inputs=inputs,
+      type=place(table.type[source].astype(np.int32)),
+      role=place(table.role[source].astype(np.int32)),
+      inputs={name: place(values) for name, values in inputs.items()},
     )
 
-  def _placed(
-    self, level: Level, rows: np.ndarray, place: Callable[[np.ndarray], np.ndarray]
-  ) -> dict[str, np.ndarray]:
-    """Return the chosen `rows` of each column of a level, put into the shape of a shard by `place`."""
-    placed = {}
+  def _inputs(self, level: Level, rows: np.ndarray, slots: int = 0) -> dict[str, np.ndarray]:
+    """Return the chosen `rows` of each column of a level, padded to `slots` where given."""
+    chosen = {}
     for name, column in self.inputs.items():
       if column.level == level:
-        placed[name] = place(np.asarray(column.values[rows]))
-    return placed
+        values = np.asarray(column.values[rows])
+        chosen[name] = _pad(values, slots) if slots else values
+    return chosen
 
   def _examples(self, shard: Shard) -> Examples:
     table, slots = self.examples, self.sampler.limits.examples
@@ -241,21 +174,20 @@ class Batcher:
       mask=_pad(np.ones(len(shard.examples), np.float32), slots),
       question=_pad(table.question[shard.examples], slots, -1),
       answer=_pad(table.answer[shard.examples], slots, -1),
-      inputs=self._placed("example", shard.examples, lambda values: _pad(values, slots)),
+      inputs=self._inputs("example", shard.examples, slots),
     )
 
   def _words(self, shard: Shard) -> Words:
-    table = self.units
+    table, slots = self.units, self.words
     unit_of, within = _spread(np.diff(table.word_offsets)[shard.units].astype(np.int32))
     source = table.word_offsets[shard.units][unit_of] + within
-    put = lambda values: _pad(np.asarray(values), self.words)
     return Words(
-      unit=put(unit_of.astype(np.int32)),
-      start=put(table.word_start[source]),
-      length=put(table.word_length[source]),
-      role=put(table.word_role[source].astype(np.int32)),
-      form=put(table.word_form[source]),
-      inputs=self._placed("word", source, put),
+      unit=_pad(unit_of.astype(np.int32), slots),
+      start=_pad(table.word_start[source], slots),
+      length=_pad(table.word_length[source], slots),
+      role=_pad(table.word_role[source].astype(np.int32), slots),
+      form=_pad(table.word_form[source], slots),
+      inputs=self._inputs("word", source, slots),
     )
 
 
@@ -264,6 +196,13 @@ def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   span = np.repeat(np.arange(len(lengths)), lengths)
   begin = np.cumsum(lengths) - lengths
   return span, (np.arange(len(span)) - begin[span]).astype(np.int32)
+
+
+def _place(values: np.ndarray, target: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+  """Return rows of `shape` with values at the positions `target`, 0 elsewhere."""
+  flat = np.zeros((shape[0] * shape[1], *values.shape[1:]), values.dtype)
+  flat[target] = values
+  return flat.reshape(*shape, *values.shape[1:])
 
 
 def _pad(values: np.ndarray, slots: int, fill=0) -> np.ndarray:

@@ -38,30 +38,7 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
   return row, start, used
 
 
-def pack_alike(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Return what `pack` gives for each of several sets `[sets, n]` of units, all sets at once."""
-  sets, n = lengths.shape
-  row, start = np.zeros((sets, n), np.int32), np.zeros((sets, n), np.int32)
-  order = np.argsort(-lengths, axis=1, kind="stable")
-  needs = np.take_along_axis(lengths, order, 1)
-  # Two rows hold more than one can, so that no more are opened than this.
-  rows = 2 * int(lengths.sum(axis=1).max(initial=0)) // row_length + 2
-  # The least key among the rows with room is that of the least room, of these that of the row which
-  # was used last, of rows that are not open that of the first; it says which row that is.
-  room, every = rows * (n + 2), np.arange(sets)
-  keys = np.broadcast_to(row_length * room + np.arange(rows)[:, None], (rows, sets)).copy()
-  for turn in range(n):
-    need = needs[:, turn]
-    key = np.where(keys >= (need - 1) * room + rows, keys, (row_length + 1) * room).min(axis=0)
-    chosen, free = key % rows, -(-(key // rows * rows) // room)
-    keys[chosen, every] = (free - need) * room - (turn + 1) * rows + chosen
-    row[every, order[:, turn]] = chosen
-    start[every, order[:, turn]] = row_length - free
-  return row, start, row.max(axis=1, initial=-1) + 1
-
-
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
-AHEAD = 256  # shards packed at once, at most
 WHOLE_QUESTIONS = ("grouped", "shared")  # samplers that keep a question's examples together
 TRAINING = ("paper", *WHOLE_QUESTIONS)  # those of batches to train on
 
@@ -76,13 +53,6 @@ class Limits:
   row_length: int
   packed: bool = True
   rows_key: str = "batch.rows"
-
-  def place(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return row, first position and number of rows of units; unpacked, each has its own row."""
-    if self.packed:
-      return pack(lengths, self.row_length)
-    n = len(lengths)
-    return np.arange(n, dtype=np.int32), np.zeros(n, np.int32), n
 
   def hold(self, units: int, tokens: int) -> bool:
     """Tell whether so many units and tokens may fit into a shard."""
@@ -123,42 +93,6 @@ def beside_those_who_share(
   return np.lexsort((rng.permutation(len(blocks)), rng.permutation(len(blocks))[file]))
 
 
-class _OpenShard:
-  """Holds a shard that is being filled."""
-
-  def __init__(self, lengths: np.ndarray, limits: Limits):
-    self.lengths, self.limits = lengths, limits
-    self.blocks: list[tuple[np.ndarray, list[int]]] = []
-    self.units: dict[int, None] = {}
-    self.tokens = self.examples = 0
-
-  def try_add(self, examples: np.ndarray, units: Sequence[int]) -> bool:
-    new = [u for u in units if u not in self.units]
-    tokens = self.tokens + sum(int(self.lengths[u]) for u in new)
-    count = self.examples + len(examples)
-    if count > self.limits.examples or not self.limits.hold(len(self.units) + len(new), tokens):
-      return False
-    self.blocks.append((examples, new))
-    self.units.update(dict.fromkeys(new))
-    self.tokens, self.examples = tokens, count
-    return True
-
-  def drop_last(self) -> None:
-    examples, new = self.blocks.pop()
-    for u in new:
-      del self.units[u]
-    self.tokens -= sum(int(self.lengths[u]) for u in new)
-    self.examples -= len(examples)
-
-  def close(self) -> Shard | None:
-    """Return the finished shard, or None where its units do not pack into its rows."""
-    units = np.fromiter(self.units, np.int32, len(self.units))
-    row, start, rows = self.limits.place(self.lengths[units])
-    if rows > self.limits.rows:
-      return None
-    return Shard(np.concatenate([e for e, _ in self.blocks]), units, row, start, rows)
-
-
 @dataclasses.dataclass(frozen=True)
 class Sampler:
   """Plans epochs.
@@ -193,7 +127,7 @@ class Sampler:
     blocks: list[np.ndarray] = []
     edges = np.flatnonzero(np.diff(self.table.question)) + 1
     for examples in np.split(np.arange(len(self.table)), edges):
-      if len(examples) <= self.limits.examples and self._at_once(examples):
+      if len(examples) <= self.limits.examples and self._shard(examples):
         blocks.append(examples)
       else:
         blocks += self._cut(examples)
@@ -213,18 +147,17 @@ class Sampler:
 
   def _cut(self, examples: np.ndarray) -> list[np.ndarray]:
     """Cut a run of examples greedily wherever the next one would not fit any more."""
-    blocks, current, units, tokens = [], [], set(), 0
+    limits, blocks, current, units, tokens = self.limits, [], [], set(), 0
     # Half of the tokens of a shard: two tiles of large questions then share one.
-    limits = self.limits
     budget = max(limits.rows * limits.row_length // 2, limits.row_length)
     for e in examples.tolist():
-      own = set(self._units_of(np.asarray([e])))
-      cost = sum(int(self.lengths[u]) for u in own - units)
+      own = set(self._units_of(np.asarray([e])).tolist())
+      cost = int(self.lengths[list(own - units)].sum())
       full = len(current) >= limits.examples or len(units | own) > limits.units
       if current and (full or tokens + cost > budget):
         blocks.append(np.asarray(current))
         current, units, tokens = [], set(), 0
-        cost = sum(int(self.lengths[u]) for u in own)
+        cost = int(self.lengths[list(own)].sum())
       current.append(e)
       units |= own
       tokens += cost
@@ -239,66 +172,59 @@ class Sampler:
     limits = self.limits
     single = isinstance(blocks, np.ndarray)  # blocks of one example each, `[examples, 1]`
     pending: collections.deque[int] = collections.deque()  # what waits, before the rest of `order`
-    at, ahead = 0, 1
+    at = 0
     while pending or at < len(order):
-      if single and not pending:
-        chosen = blocks[order[at : at + ahead * limits.examples], 0]
-        if whole := self._several(chosen):
-          at, ahead = at + sum(len(s.examples) for s in whole), min(4 * ahead, AHEAD)
-          yield from whole
+      if single and not pending:  # the next examples often fit as they are
+        shard = self._shard(blocks[order[at : at + limits.examples], 0])
+        if shard is not None:
+          at += len(shard.examples)
+          yield shard
           continue
-        ahead = 1
-      shard, waiting, taken = _OpenShard(self.lengths, limits), [], []
-      while len(waiting) < WINDOW and shard.examples < limits.examples:
+      taken, waiting, units, examples, tokens = [], [], set(), 0, 0
+      while len(waiting) < WINDOW and examples < limits.examples:
         if pending:
           b = pending.popleft()
         elif at < len(order):
           b, at = int(order[at]), at + 1
         else:
           break
-        if shard.try_add(blocks[b], self._units_of(blocks[b])):
-          taken.append(b)
-        else:
+        new = [u for u in self._units_of(blocks[b]).tolist() if u not in units]
+        cost = sum(int(self.lengths[u]) for u in new)
+        count = examples + len(blocks[b])
+        if count > limits.examples or not limits.hold(len(units) + len(new), tokens + cost):
           waiting.append(b)
-      while (done := shard.close() if taken else None) is None:
-        if len(taken) <= 1:
-          raise self._too_large(blocks[taken[0] if taken else waiting[0]])
-        shard.drop_last()
-        waiting.insert(0, taken.pop())
+          continue
+        taken.append(b)
+        units.update(new)
+        examples, tokens = count, tokens + cost
+      shard = None
+      while shard is None:
+        if not taken:
+          raise self._too_large(blocks[waiting[0]])
+        shard = self._shard(np.concatenate([blocks[b] for b in taken]))
+        if shard is None:  # the last block taken is tried again in the next shard
+          waiting.insert(0, taken.pop())
       pending.extendleft(reversed(waiting))
-      yield done
+      yield shard
 
-  def _units_of(self, examples: np.ndarray) -> list[int]:
-    return [u for u in dict.fromkeys(self.table.members[examples].ravel().tolist()) if u >= 0]
-
-  def _several(self, examples: np.ndarray) -> list[Shard]:
-    """Return the full shards that these examples fill in their order, up to one that does not fit."""
-    limits, members = self.limits, self.table.members
-    count = len(examples) // limits.examples
-    if members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
-      count = 0
-    parts = examples[: count * limits.examples].reshape(count, limits.examples)
-    units = members[parts, 0].astype(np.int32, copy=False)
-    its = self.lengths[units]
-    twice = (np.diff(np.sort(units, axis=1), axis=1) == 0).any(axis=1)
-    fine = (its.sum(axis=1) <= limits.rows * limits.row_length) & ~twice
-    count = int(np.logical_and.accumulate(fine).sum())
-    if count < 2:  # a unit may be there twice
-      whole = self._at_once(examples[: limits.examples])
-      return [whole] if whole else []
-    row, start, rows = pack_alike(its[:count], limits.row_length)
-    count = int(np.logical_and.accumulate(rows <= limits.rows).sum())
-    return [Shard(parts[i], units[i], row[i], start[i], int(rows[i])) for i in range(count)]
-
-  def _at_once(self, examples: np.ndarray) -> Shard | None:
-    """Return the shard of just these examples where all fit, as `_fill` would fill it one by one."""
+  def _units_of(self, examples: np.ndarray) -> np.ndarray:
+    """Return the distinct units of examples, in the order of first sight."""
     units = np.fromiter(dict.fromkeys(self.table.members[examples].ravel().tolist()), np.int32)
-    units = units[units >= 0]
-    its = self.lengths[units]
-    if not self.limits.hold(len(units), int(its.sum())):
+    return units[units >= 0]
+
+  def _shard(self, examples: np.ndarray) -> Shard | None:
+    """Return the shard of just these examples; None where they do not fit."""
+    limits, units = self.limits, self._units_of(examples)
+    lengths = self.lengths[units]
+    if not limits.hold(len(units), int(lengths.sum())):
       return None
-    row, start, rows = self.limits.place(its)
-    return Shard(examples, units, row, start, rows) if rows <= self.limits.rows else None
+    rows = len(units)
+    row, start = np.arange(rows, dtype=np.int32), np.zeros(rows, np.int32)
+    if limits.packed:
+      row, start, rows = pack(lengths, limits.row_length)
+    return (
+      Shard(examples.astype(np.int32), units, row, start, rows) if rows <= limits.rows else None
+    )
 
   def _too_large(self, block: np.ndarray) -> InputError:
     limits, units = self.limits, self._units_of(block)
