@@ -184,7 +184,7 @@ class Predictor:
     vectors = vectors.astype(np.float32)
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
-      texts = [text for (text,) in sentence_pairs(questions)[0].units()]
+      texts = [text for _, text in sentence_pairs(questions)[0]]
       raise InputError(
         f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} sentences are not finite, "
         f"the first that of {texts[np.argmin(finite)]!r:.200}: {DIVERGED}"

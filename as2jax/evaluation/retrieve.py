@@ -48,7 +48,7 @@ class Ranked:
 
 
 def numbers(values: Iterable[str | bytes]) -> np.ndarray:
-  """Return the number of each value in the order of first sight, as `examples.Sentences` has it."""
+  """Return the number of each value in the order of first sight, as `examples.sentences` has it."""
   number: dict[str | bytes, int] = {}
   return np.asarray([number.setdefault(value, len(number)) for value in values], np.int64)
 

@@ -1,8 +1,10 @@
 """From questions with candidates to the tuples of sentences that a loss sees."""
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,30 +35,9 @@ class ExampleTable:
     return len(self.members)
 
 
-class Sentences:
-  """Numbers each distinct question and each distinct candidate, in the order of first sight.
-  A text that is both has two numbers: what is put before it, or which encoder reads it, depends on
-  its side, and never on what else is asked.
-  """
-
-  def __init__(self):
-    self._numbers: dict[tuple[bool, str], int] = {}
-
-  def question(self, text: str) -> int:
-    """Return the number of a question."""
-    return self._numbers.setdefault((True, text), len(self._numbers))
-
-  def candidate(self, text: str) -> int:
-    """Return the number of a candidate."""
-    return self._numbers.setdefault((False, text), len(self._numbers))
-
-  def units(self) -> list[tuple[str]]:
-    """Return the texts in the order of their numbers, as units of one part."""
-    return [(text,) for _, text in self._numbers]
-
-  def asked(self) -> np.ndarray:
-    """Tell of each whether it is a question."""
-    return np.asarray([asked for asked, _ in self._numbers], bool)
+def _numbers() -> dict[Any, int]:
+  """Return an empty dictionary that numbers its keys in the order of first sight."""
+  return collections.defaultdict(itertools.count().__next__)
 
 
 def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, ExampleTable]:
@@ -65,32 +46,30 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
   They come in blocks of `tile` positives × `tile` negatives, so that a part of a question too large
   for a shard needs few sentences: 2·tile + 1 for tile² triplets. Labels are `[e, 2]` = (1, 0).
   """
-  number, rows = Sentences(), []
+  number, rows = _numbers(), []
   for i, question in enumerate(questions):
-    anchor = number.question(question.text)
-    numbered = lambda places: [
-      (number.candidate(question.candidates[at].text), at) for at in places
-    ]
-    positives, negatives = numbered(question.positives), numbered(question.negatives)
-    for a, b in itertools.product(*(range(0, len(x), tile) for x in (positives, negatives))):
-      for positive, at in positives[a : a + tile]:
-        for negative, _ in negatives[b : b + tile]:
-          rows.append((anchor, positive, negative, i, positive, at))
-  table = _table(rows, 3, [(1, 0)] * len(rows), columns=2, asked=number.asked())
-  return number.units(), table
+    anchor = number[True, question.text]
+    texts = [candidate.text for candidate in question.candidates]
+    positives = [(number[False, texts[at]], at) for at in question.positives]
+    negatives = [number[False, texts[at]] for at in question.negatives]
+    for a in range(0, len(positives), tile):
+      for b in range(0, len(negatives), tile):
+        block = itertools.product(positives[a : a + tile], negatives[b : b + tile])
+        rows += [(anchor, positive, other, i, positive, at) for (positive, at), other in block]
+  return _of_sentences(number, rows, 3, [(1, 0)] * len(rows))
 
 
 def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, ExampleTable]:
   """Return every (question, candidate), as two units; `judged` leaves out the unlabelled."""
-  number, rows, labels = Sentences(), [], []
+  number, rows, labels = _numbers(), [], []
   for i, question in enumerate(questions):
-    anchor = number.question(question.text)
+    anchor = number[True, question.text]
     for at, candidate in enumerate(question.candidates):
       if not judged or candidate.label != UNKNOWN:
-        answer = number.candidate(candidate.text)
+        answer = number[False, candidate.text]
         rows.append((anchor, answer, i, answer, at))
-        labels.append(candidate.label)
-  return number.units(), _table(rows, 2, labels, asked=number.asked())
+        labels.append((candidate.label,))
+  return _of_sentences(number, rows, 2, labels)
 
 
 def single(
@@ -101,17 +80,15 @@ def single(
   Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next.
   """
   context = len(split_parts(template)[1]) > 0
-  units: dict[tuple[str, ...], int] = {}
-  answers: dict[str, int] = {}
-  rows, labels = [], []
+  units, answers, rows, labels = _numbers(), _numbers(), [], []
   for i, question in enumerate(questions):
     for at, candidate in enumerate(question.candidates):
       if not judged or candidate.label != UNKNOWN:
-        unit = units.setdefault(unit_parts(template, question.text, candidate), len(units))
-        rows.append((unit, i, answers.setdefault(candidate.text, len(answers)), at))
+        unit = units[unit_parts(template, question.text, candidate)]
+        rows.append((unit, i, answers[candidate.text], at))
         around = (candidate.previous_label, candidate.next_label) if context else ()
         labels.append((candidate.label, *around))
-  return list(units), _table(rows, 1, labels, columns=3 if context else 1)
+  return list(units), _table(rows, 1, labels, 3 if context else 1)
 
 
 def joint(
@@ -126,47 +103,54 @@ def joint(
   without candidates is no example; `judged` leaves out those without any judged one among them,
   too. Labels and candidates are `[e, size]`.
   """
-  units: dict[tuple[str, ...], int] = {}
-  rows, labels, chosen = [], [], []
+  units, rows, labels, chosen = _numbers(), [], [], []
   for i, (question, order) in enumerate(zip(questions, first_stage_ranking, strict=True)):
     best = [int(at) for at in order[:size]]
     best_candidates = [question.candidates[at] for at in best]
     if not best_candidates or judged and all(c.label == UNKNOWN for c in best_candidates):
       continue
-    unit = units.setdefault((question.text, *(c.text for c in best_candidates)), len(units))
     missing = size - len(best_candidates)
-    rows.append((unit, i, -1, best[-1]))
+    rows.append((units[question.text, *(c.text for c in best_candidates)], i, -1, best[-1]))
     labels.append([c.label for c in best_candidates] + [UNKNOWN] * missing)
     chosen.append(best + [-1] * missing)
-  table = _table(rows, 1, labels, columns=size)
+  table = _table(rows, 1, labels, size)
   candidates = np.asarray(chosen, np.int32).reshape(len(rows), size)
   return list(units), dataclasses.replace(table, candidates=candidates)
 
 
-def _table(
-  rows: list, k: int, labels: list, columns: int = 1, asked: np.ndarray | None = None
-) -> ExampleTable:
+def _table(rows: Any, k: int, labels: Any, columns: int) -> ExampleTable:
   rows = np.asarray(rows, np.int32).reshape(-1, k + 3)
   labels = np.asarray(labels, np.int8).reshape(len(rows), columns)
-  return ExampleTable(rows[:, :k], labels, rows[:, k], rows[:, k + 1], rows[:, k + 2], asked=asked)
+  return ExampleTable(rows[:, :k], labels, rows[:, k], rows[:, k + 1], rows[:, k + 2])
+
+
+def _of_sentences(
+  numbers: dict[tuple[bool, str], int], rows: Any, k: int, labels: Any
+) -> tuple[list, ExampleTable]:
+  """Return sentences as units of one part, and the table of their examples.
+  A text that is both question and candidate has two numbers: what is put before it, or which
+  encoder reads it, depends on its side, and never on what else is asked.
+  """
+  table = _table(rows, k, labels, 2 if k == 3 else 1)
+  asked = np.asarray([asked for asked, _ in numbers], bool)
+  return [(text,) for _, text in numbers], dataclasses.replace(table, asked=asked)
 
 
 def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
   """Return every distinct question and candidate once: what an embedding model encodes."""
-  number, _ = sentence_pairs(questions)
-  units = number.units()
-  n = len(units)
-  rows = np.stack([np.arange(n), np.zeros(n), np.full(n, -1), np.zeros(n)], 1).astype(np.int32)
-  return units, _table(rows, 1, np.full((n, 1), UNKNOWN), asked=number.asked())
+  numbers, _ = sentence_pairs(questions)
+  n = len(numbers)
+  rows = np.stack([np.arange(n), np.zeros(n), np.full(n, -1), np.zeros(n)], 1)
+  return _of_sentences(numbers, rows, 1, [UNKNOWN] * n)
 
 
-def sentence_pairs(questions: Sequence[Question]) -> tuple[Sentences, np.ndarray]:
-  """Return the sentences, and (question, candidate) of every candidate, `[pairs, 2]`."""
-  number, rows = Sentences(), []
+def sentence_pairs(questions: Sequence[Question]) -> tuple[dict[tuple[bool, str], int], np.ndarray]:
+  """Return the number of each (is a question, text), and the two of every candidate, `[pairs, 2]`."""
+  numbers, rows = _numbers(), []
   for question in questions:
-    anchor = number.question(question.text)
-    rows += [(anchor, number.candidate(c.text)) for c in question.candidates]
-  return number, np.asarray(rows, np.int64).reshape(-1, 2)
+    anchor = numbers[True, question.text]
+    rows += [(anchor, numbers[False, c.text]) for c in question.candidates]
+  return numbers, np.asarray(rows, np.int64).reshape(-1, 2)
 
 
 LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "joint": joint}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.batches.samplers import pack, pack_alike
+from as2jax.data.batches.samplers import pack
 
 
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(40, 64))
@@ -22,16 +22,6 @@ def test_units_lie_apart_within_rows(lengths, row_length):
 def test_rows_stay_near_the_least(lengths):
   least = -(-sum(lengths) // 64)
   assert pack(np.asarray(lengths), 64)[2] <= 11 / 9 * max(least, sum(n > 32 for n in lengths)) + 1
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 64))
-def test_several_sets_are_packed_as_each_alone(seed, n, longest):
-  """Equal lengths among them, where it counts which row was used last."""
-  lengths = np.random.default_rng(seed).integers(1, longest + 1, (5, n))
-  row, start, rows = pack_alike(lengths, 64)
-  for i, its in enumerate(lengths):
-    for actual, expected in zip((row[i], start[i], rows[i]), pack(its, 64), strict=True):
-      np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("length", [0, 65])
