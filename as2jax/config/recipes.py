@@ -56,26 +56,32 @@ def crossencoder(config: ConfigDict) -> None:
 
 def cassie(config: ConfigDict) -> None:
   """Set CASSIE (Nguyen et al. 2023, section 3), including what the paper leaves open."""
-  model = config.model = words.named("cassie")
-  model.template = "context"  # context | pair (no context) | joint (the top K of another ranker)
-  # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
-  model.segments = "four"
-  model.segments_start = "normal"  # normal | zero
-  model.alignment = "transport"  # transport | mean (no alignment)
-  model.marginals = "frequency"  # frequency | uniform
-  model.stop_words = True  # whether stop words and punctuation are left out
-  model.update(epsilon=0.1, epsilon_relative=True, iterations=50)  # relative to the mean cost
-  model.transport_gradient = "envelope"  # envelope | unrolled
-  # The largest numbers of words; further words are left out. Without stop words, no question of
-  # WikiQA has more than 14 words, and 0.04 % of the sentences have more than 64.
-  model.update(question_words=16, sentence_words=64)
-  model.relevance = "plan"  # paper: plan; or plan_over_mass, nearest
-  model.update(graph_layers=2, hidden=400)  # paper: 2 and 400
-  model.self_term = "none"  # paper: none; or residual, loop
-  model.edges = "softmax"  # paper: softmax; or sigmoid
-  model.head_reads = ("h",)  # paper: h; one or more of h, r, d, cls
-  model.ranker_head = "none"  # none | linear | pooled: adds a transferred ranker's logit
-  model.padding_node = False
+  config.model = words.named(
+    "cassie",
+    template="context",  # context | pair (no context) | joint (the top K of another ranker)
+    # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
+    segments="four",
+    segments_start="normal",  # normal | zero
+    alignment="transport",  # transport | mean (no alignment)
+    marginals="frequency",  # frequency | uniform
+    stop_words=True,  # whether stop words and punctuation are left out
+    epsilon=0.1,
+    epsilon_relative=True,  # to the mean cost
+    iterations=50,
+    transport_gradient="envelope",  # envelope | unrolled
+    # The largest numbers of words; further words are left out. Without stop words, no question of
+    # WikiQA has more than 14 words, and 0.04 % of the sentences have more than 64.
+    question_words=16,
+    sentence_words=64,
+    relevance="plan",  # paper: plan; or plan_over_mass, nearest
+    graph_layers=2,  # paper: 2
+    hidden=400,  # paper: 400
+    self_term="none",  # paper: none; or residual, loop
+    edges="softmax",  # paper: softmax; or sigmoid
+    head_reads=("h",),  # paper: h; one or more of h, r, d, cls
+    ranker_head="none",  # none | linear | pooled: adds a transferred ranker's logit
+    padding_node=False,
+  )
   config.loss = words.named("cassie", gamma=0.3, mi_self_pairs=True)  # paper: 0.3
   _in_context(config)
 
@@ -89,24 +95,34 @@ def loct(config: ConfigDict) -> None:
 def loct_model(config: ConfigDict) -> None:
   """Set LOCT's model and a cross-encoder's training."""
   crossencoder(config)
-  config.model.name = "loct"
-  config.model.template = "local_context"  # local_context | context | pair (no context)
-  config.model.segments = "four"  # four | three (one for both context sentences) | none
-  config.model.segments_start = "normal"  # normal | zero
+  config.model.update(
+    {
+      "name": "loct",
+      "template": "local_context",  # local_context | context | pair (no context)
+      "segments": "four",  # four | three (one for both context sentences) | none
+      "segments_start": "normal",  # normal | zero
+    }
+  )
 
 
 def _in_context(config: ConfigDict) -> None:
   """Train and report as CASSIE's paper does on WikiQA (section 4.1)."""
   words.roberta(config)  # paper: RoBERTa-base
-  config.seeds = (0, 1, 2)  # paper: three
-  config.epochs = 10
-  config.data.train_filter = "all"  # paper: all 2,118 questions
-  config.data.holdout = 0.1  # paper: a small part of the training data, as dev is reported
-  config.data.max_length = 256
-  config.batch.update({"examples": 64, "row_lengths": (256,)})  # paper: 64
-  # paper: Adam, 1e-5
-  config.optimizer.update({"rate": 1e-5, "schedule": "constant", "warmup": 0.0})
-  config.evaluation.splits = ("heldout", "dev+test")  # paper: both together
+  config.update_from_flattened_dict(
+    {
+      "seeds": (0, 1, 2),  # paper: three
+      "epochs": 10,
+      "data.train_filter": "all",  # paper: all 2,118 questions
+      "data.holdout": 0.1,  # paper: a small part of the training data, as dev is reported
+      "data.max_length": 256,
+      "batch.examples": 64,  # paper: 64
+      "batch.row_lengths": (256,),
+      "optimizer.rate": 1e-5,  # paper: Adam, 1e-5
+      "optimizer.schedule": "constant",
+      "optimizer.warmup": 0.0,
+      "evaluation.splits": ("heldout", "dev+test"),  # paper: both together
+    }
+  )
 
 
 # The kinds of vectors that CETE's feature-based ranker reads, each by what sets its encoder.
@@ -115,12 +131,16 @@ CETE_VECTORS = ("bert", "bert_large", "elmo", "glove")
 
 def feature_based(config: ConfigDict) -> None:
   """Set CETE's new encoder over frozen vectors (Laskar et al. 2020, section 3.1, 4.3)."""
-  model = config.model = words.named("feature_based")
-  model.update(encoder_layers=1, num_heads=8, dropout=0.2)  # paper: all three
-  model.positions = "none"  # none | sinusoids, which the authors' code adds to GloVe alone
-  model.feature_scale = 1.0  # of the vectors, before positions are added
-  model.norm = "pre"  # pre | post; the paper does not say
-  model.storage = "float32"  # of the vectors on disk: float32 | float16
+  config.model = words.named(
+    "feature_based",
+    encoder_layers=1,  # paper: 1
+    num_heads=8,  # paper: 8
+    dropout=0.2,  # paper: 0.2
+    positions="none",  # none | sinusoids, which the authors' code adds to GloVe alone
+    feature_scale=1.0,  # of the vectors, before positions are added
+    norm="pre",  # pre | post; the paper does not say
+    storage="float32",  # of the vectors on disk: float32 | float16
+  )
   config.loss = words.named("squared_error")
   config.epochs = 20  # the paper gives none; patience ends the run
   config.patience = 5
@@ -169,25 +189,41 @@ def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross")
     raise InputError("`wide` widens the encoders of `small`: give `small,wide`, or neither")
   squad(config)
   config.encoder = word_table()
-  model = config.model = words.named("cross_vae")
-  model.crossing = crossing  # cross | dual | none
-  model.decoder = "mlp" if "mlp" in named else "gru"
-  model.update(hidden_size=768, decoder_size=768, latent_size=512)  # paper: all three
-  model.update(hops=4, attention_size=350)  # Lin et al.: 350 units
-  model.update(question_length=32, answer_length=64, word_dropout=0.0, tied=True)
-  # The paper compares samples (eq. 3), of which 3 % is signal at the start, and says nothing of how
-  # both encoders start: drawn apart they rank at chance, equal ones by shared words.
-  model.match_on = "mean"  # mean | sample
-  model.answer_start = "equal"  # equal | apart
-  model.update(log_variance_start=0.0, match_scale=10.0, match_bias=-5.0)
-  model.update(softmax_chunk=512, unroll=1)
-  model.precision = "highest"  # default | high | highest
-  loss = config.loss = words.named("cross_vae", alpha=1.0, beta=1.0, gamma=1.0)
-  loss.epochs = config.get_oneway_ref("epochs")  # paper: β rises by 2/epochs an epoch up to 1
-  loss.negatives = "in_batch"  # in_batch | sampled:k
-  loss.redundancy = 0.0
-  loss.matching = "bce"  # paper: bce; or softmax
-  loss.reconstruction = "sum"  # paper: sum; or mean over words
+  config.model = words.named(
+    "cross_vae",
+    crossing=crossing,  # cross | dual | none
+    decoder="mlp" if "mlp" in named else "gru",
+    hidden_size=768,  # paper: 768
+    decoder_size=768,  # paper: 768
+    latent_size=512,  # paper: 512
+    hops=4,
+    attention_size=350,  # Lin et al.: 350
+    question_length=32,
+    answer_length=64,
+    word_dropout=0.0,
+    tied=True,
+    # The paper compares samples (eq. 3), of which 3 % is signal at the start, and says nothing of how
+    # both encoders start: drawn apart they rank at chance, equal ones by shared words.
+    match_on="mean",  # mean | sample
+    answer_start="equal",  # equal | apart
+    log_variance_start=0.0,
+    match_scale=10.0,
+    match_bias=-5.0,
+    softmax_chunk=512,
+    unroll=1,
+    precision="highest",  # default | high | highest
+  )
+  config.loss = words.named(
+    "cross_vae",
+    alpha=1.0,
+    beta=1.0,
+    gamma=1.0,
+    epochs=config.get_oneway_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
+    negatives="in_batch",  # in_batch | sampled:k
+    redundancy=0.0,
+    matching="bce",  # paper: bce; or softmax
+    reconstruction="sum",  # paper: sum; or mean over words
+  )
   config.epochs = config.patience = 100  # paper: 100
   config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
   config.data.max_length = 64
@@ -205,18 +241,25 @@ dual_gru = functools.partial(cross_vae, crossing="none")
 
 def _small(config: ConfigDict) -> None:
   """Take a sixth of the width, a hundred times the rate and an eighth of the epochs."""
-  config.encoder.scale = 16.0  # word vectors of variance near 1: GRUs tell texts apart at once
-  config.encoder.size = 6000  # words generated: 92 % of the training text; all others are read
-  for size in ("hidden_size", "decoder_size", "attention_size", "latent_size"):
-    config.model[size] = 128
-  config.model.update({"question_length": 20, "answer_length": 40, "tied": False})
-  config.model.match_bias = 0.0
-  # The paper gives no weights; with equal ones, matching (0.7 nats beside 250) does not begin.
-  config.loss.alpha = config.loss.beta = 0.01
+  sizes = ("hidden_size", "decoder_size", "attention_size", "latent_size")
+  config.model.update(dict.fromkeys(sizes, 128))
   config.epochs = config.patience = 12
-  config.optimizer.rate = 1e-3
-  config.data.max_length = 40
-  config.batch.row_lengths = (40,)
+  config.update_from_flattened_dict(
+    {
+      "encoder.scale": 16.0,  # word vectors of variance near 1: GRUs tell texts apart at once
+      "encoder.size": 6000,  # words generated: 92 % of the training text; all others are read
+      "model.question_length": 20,
+      "model.answer_length": 40,
+      "model.tied": False,
+      "model.match_bias": 0.0,
+      # The paper gives no weights; with equal ones, matching (0.7 nats beside 250) does not begin.
+      "loss.alpha": 0.01,
+      "loss.beta": 0.01,
+      "optimizer.rate": 1e-3,
+      "data.max_length": 40,
+      "batch.row_lengths": (40,),
+    }
+  )
 
 
 def _tuned(config: ConfigDict) -> None:
@@ -239,45 +282,60 @@ def _wide(config: ConfigDict) -> None:
 
 def word_table() -> ConfigDict:
   """Return the encoder of words whose vectors begin with those of a BERT."""
-  encoder = words.named("words")
-  encoder.pretrained = "bert-base-uncased"  # paper: BERT token embeddings, 768
-  # Decoders generate the words of the training text. `data` (paper: each word has its vector, or the
-  # mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
-  encoder.vocabulary = "data"  # data | train
-  encoder.size = 0  # the most frequent so many words are generated, the rest as above; 0: all
-  encoder.scale = 1.0  # of the BERT's vectors, at the start
-  encoder.marks = ("[CLS]", "[SEP]")  # entries of the BERT before and after each text
-  encoder.hidden_dropout = 0.0
-  return encoder
+  return words.named(
+    "words",
+    pretrained="bert-base-uncased",  # paper: BERT token embeddings, 768
+    # Decoders generate the words of the training text. `data` (paper: each word has its vector, or
+    # the mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
+    vocabulary="data",  # data | train
+    size=0,  # the most frequent so many words are generated, the rest as above; 0: all
+    scale=1.0,  # of the BERT's vectors, at the start
+    marks=("[CLS]", "[SEP]"),  # entries of the BERT before and after each text
+    hidden_dropout=0.0,
+  )
 
 
 def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
   """Read word vectors in place of a transformer."""
-  encoder = config.encoder = words.named("static", lower=lower)
-  encoder.vectors = vectors  # a file, also under the folder of the data; `x.zip:member` for a zip's
-  encoder.vocabulary = "data"  # the words of the data set; `file`: every row (to rank other texts)
-  encoder.treebank = True  # do n't, John 's, 1,000.5: as the vectors' own text was split
-  encoder.unknown_words = "skip"  # words without a vector: skip | zero | mean | uniform
-  encoder.markers = ()  # two words put around each sentence
-  encoder.hidden_dropout = 0.0
+  config.encoder = words.named(
+    "static",
+    lower=lower,
+    vectors=vectors,  # a file, also under the folder of the data; `x.zip:member` for a zip's
+    vocabulary="data",  # the words of the data set; `file`: every row (to rank other texts)
+    treebank=True,  # do n't, John 's, 1,000.5: as the vectors' own text was split
+    unknown_words="skip",  # words without a vector: skip | zero | mean | uniform
+    markers=(),  # two words put around each sentence
+    hidden_dropout=0.0,
+  )
 
 
 def infersent(config: ConfigDict) -> None:
   """Read InferSent (Conneau et al. 2017): BiLSTM-max over GloVe."""
   static(config, "glove/glove.840B.300d.txt", lower=False)
-  config.encoder.update({"name": "recurrent", "cell": "lstm", "hidden_size": 2048, "unroll": 1})
-  config.encoder.weights = "infersent/infersent1.pkl"  # "": random
-  config.encoder.update({"bidirectional": True, "markers": ("<s>", "</s>")})
+  config.encoder.update(
+    {
+      "name": "recurrent",
+      "cell": "lstm",
+      "hidden_size": 2048,
+      "unroll": 1,
+      "weights": "infersent/infersent1.pkl",  # "": random
+      "bidirectional": True,
+      "markers": ("<s>", "</s>"),
+    }
+  )
   config.encoder.precision = placeholder(str)
 
 
 def elmo(config: ConfigDict) -> None:
   """Read ELMo (Peters et al. 2018), the mean of its three layers."""
-  encoder = config.encoder = words.named("elmo", unroll=1)
-  encoder.pretrained = "elmo"  # the folder of options.json and *.hdf5, also under that of the data
-  encoder.mix = "uniform"  # uniform | learned | top, or the number of a layer
-  encoder.treebank = True  # do n't, John 's, 1,000.5: as its training text was split
-  encoder.precision = placeholder(str)
+  config.encoder = words.named(
+    "elmo",
+    unroll=1,
+    pretrained="elmo",  # the folder of options.json and *.hdf5, also under that of the data
+    mix="uniform",  # uniform | learned | top, or the number of a layer
+    treebank=True,  # do n't, John 's, 1,000.5: as its training text was split
+    precision=placeholder(str),
+  )
 
 
 def fast(config: ConfigDict) -> None:
@@ -333,7 +391,12 @@ SYSTEMS: dict[str, words.Recipe] = {
 LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
 UNTRAINED = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
 BASELINES = (*LEXICAL, *UNTRAINED)
-OWN_VECTORS = ("glove", "fasttext", "elmo", "infersent")  # baselines that read no transformer
+OWN_VECTORS: dict[str, words.Recipe] = {  # of the baselines that read no transformer
+  "glove": functools.partial(static, vectors=GLOVE, lower=True),
+  "fasttext": functools.partial(static, vectors="fasttext/crawl-300d-2M.vec", lower=False),
+  "elmo": elmo,
+  "infersent": infersent,
+}
 TRAINING = (*words.LOSSES, *words.STAGES)
 NAMES = (*SYSTEMS, *BASELINES)
 
@@ -428,14 +491,8 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
     config.data.max_length, config.batch.row_lengths = 0, (256,)
     if pretrained == "bert-base-uncased":
       config.encoder.pretrained = SENTENCE_BERT
-  elif kind == "glove":
-    static(config, GLOVE, lower=True)
-  elif kind == "fasttext":
-    static(config, "fasttext/crawl-300d-2M.vec", lower=False)
-  elif kind == "elmo":
-    elmo(config)
-  elif kind == "infersent":
-    infersent(config)
+  elif kind in OWN_VECTORS:
+    OWN_VECTORS[kind](config)
   elif kind == "word_table":
     config.encoder = word_table()
     config.encoder.pretrained = pretrained
@@ -470,13 +527,9 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   paths = {split: path for split, path in files.items() if path}
   model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   if "train" not in paths and (model.has_parameters or model.reads_training):
-    advice = ""
-    if model.has_parameters and config.epochs == 0 and config.encoder.get("pretrained"):
-      untrained = config.encoder.pretrained
-      advice = f", or evaluate {untrained} without a run: as2jax evaluate {untrained} --data=FILE"
     raise InputError(
       f"a run of {config.model.name} reads training questions, and of your own files there is only "
-      f"{' and '.join(paths)}: give a file for `train`, too{advice}"
+      f"{' and '.join(paths)}: give a file for `train`, too (as2jax evaluate MODEL --data=FILE needs none)"
     )
   held_out = config.data.holdout or HELD_OUT
   if "dev" in paths or "train" not in paths:  # dev selects; some rankers of words read no `train`
