@@ -47,7 +47,10 @@ def fetch(spec: Any, folder: epath.Path) -> str:
     if not spec.addresses:
       unpack(scratch / "archive", spec.names, scratch, spec.max_bytes)
     for name in spec.names:
-      _check(scratch / name, spec.sha256.get(name))
+      with (scratch / name).open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+      if actual != spec.sha256.get(name, actual):
+        raise InputError(f"{name} is not the official file: its SHA-256 is {actual}")
       make_durable(scratch / name)
     for name in spec.names:
       (scratch / name).replace(folder / name)
@@ -93,15 +96,3 @@ def _members(archive: epath.Path) -> Iterator[tuple[str, Any]]:
     for member in packed:
       if member.isreg():
         yield member.name, packed.extractfile(member)
-
-
-def _check(path: epath.Path, sha256: str | None) -> None:
-  if sha256 is None:
-    logging.info("%s: no official SHA-256 is known; only counts will be compared", path.name)
-    return
-  with path.open("rb") as file:
-    actual = hashlib.file_digest(file, "sha256").hexdigest()
-  if actual != sha256:
-    raise InputError(
-      f"{path.name} is not the official file: its SHA-256 is {actual}, expected {sha256}"
-    )

@@ -71,8 +71,8 @@ class Lines:
     ends: whether a line is given with its end, as `csv.reader` wants it; a lone CR is allowed then.
 
   Raises (while iterating):
-    InputError: the file is empty, unreadable or an archive, or a line is no UTF-8, holds NUL or
-      a lone CR, or has `LONGEST` bytes.
+    InputError: the file is empty, unreadable or an archive, or a line is no UTF-8, holds a lone
+      CR, or has `LONGEST` bytes.
 
   """
 
@@ -123,12 +123,12 @@ class Lines:
 def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
   """Decode UTF-8 that begins on line `number` of a file; drop the file's byte order mark.
 
-  Raises InputError: another encoding, or a NUL; names file, line and place.
+  Raises InputError: another encoding; names file, line and place.
   """
   if number == 1:
     data = data.removeprefix(BYTE_ORDER_MARK)
   try:
-    text = data.decode("utf-8")
+    return data.decode("utf-8")
   except UnicodeDecodeError as error:
     before = data[: error.start]
     line, place = number + before.count(b"\n"), error.start - before.rfind(b"\n")
@@ -136,11 +136,6 @@ def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
       f"{path}:{line}: byte 0x{data[error.start]:02x} at position {place} of the line is not UTF-8; "
       "convert the file to UTF-8 (in Excel: save as CSV UTF-8), or unpack an archive"
     ) from error
-  if (at := text.find("\0")) >= 0:
-    line, place = number + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
-    how = "remove it, or save the file as UTF-8 where it is UTF-16"
-    raise InputError(f"{path}:{line}: there is a NUL byte at position {place}; {how}")
-  return text
 
 
 def csv_records(
@@ -207,12 +202,6 @@ def text_problem(name: str, value: object) -> str:
   """Say what is wrong with the text of a field, "" where nothing is; an id may be a number."""
   if value is None or (name in IDS and type(value) is int):
     return ""
-  if not isinstance(value, str):
-    return (
-      f"the field {name} is {quoted(json.dumps(value, default=str))}; expected a text in quotes"
-    )
-  try:
-    value.encode("utf-8")
-  except UnicodeEncodeError as error:
-    return f"the field {name} holds half a surrogate pair at position {error.start + 1}; remove it"
-  return ""
+  if isinstance(value, str):
+    return ""
+  return f"the field {name} is {quoted(json.dumps(value, default=str))}; expected a text in quotes"

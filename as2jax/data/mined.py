@@ -67,7 +67,6 @@ def added(
   texts = {q.id: q.text for q in (*questions, *held_out)}
   further: dict[str, dict[str, Candidate]] = {}
   for folder in folders:
-    card(folder)
     lines = Lines(file(folder))
     for row in json_objects(lines.filled("negative"), lines):
       name, candidate = _negative(row, texts, lines)

@@ -75,20 +75,19 @@ def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
   Raises InputError: two passages get one id, such as where ids hold colons.
   """
   passages: dict[str, Passage] = {}
-  origins: dict[str, tuple[str, str]] = {}  # passage id -> ids of question and candidate
+  taken: set[str] = set()
   queries = []
   for question in questions:
     votes = {}
     for candidate in question.candidates:
       if candidate.text not in passages:
         id = f"{question.id}:{candidate.id}"
-        if id in origins:
+        if id in taken:
           raise InputError(
-            f"candidate {candidate.id!r} of question {question.id!r} and candidate "
-            f"{origins[id][1]!r} of question {origins[id][0]!r} would both be the passage {id!r} of "
-            "a pool: give them other ids, without colons"
+            f"two candidates, one of question {question.id!r}, would be the passage {id!r} of a pool: "
+            "give questions and candidates ids without colons"
           )
-        origins[id] = question.id, candidate.id
+        taken.add(id)
         passages[candidate.text] = Passage(
           id, candidate.text, candidate.title, candidate.previous, candidate.next
         )

@@ -1,9 +1,9 @@
 """WikiQA's form (Yang et al. 2015): a table of judged sentences, in the order of their documents."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 from etils import epath
 
@@ -36,58 +36,48 @@ def iterate_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> Iterator[Q
 
   """
   lines = Lines(path)
-  rows: dict[str, dict[str, str]] = {}  # of one question, by sentence id
-  first_line: dict[str, int] = {}  # of each question
+  seen: set[str] = set()
+  for name, group in itertools.groupby(_rows(lines, labelled), lambda row: row["QuestionID"]):
+    rows: dict[str, dict[str, str]] = {}  # by sentence id
+    for row in group:
+      first = next(iter(rows.values()), row)
+      problem = ""
+      if name in seen:
+        problem = "has rows in two places; put them together"
+      elif row["Question"] != first["Question"]:
+        problem = f"reads {quoted(first['Question'])} above; give each question its own id"
+      elif row["SentenceID"] in rows:
+        problem = f"has the SentenceID {quoted(row['SentenceID'])} twice; give each its own"
+      if problem:
+        raise lines.error(f"question {quoted(name)} {problem}")
+      rows[row["SentenceID"]] = row
+    seen.add(name)
+    yield _question(rows, labelled)
+  if not seen:
+    raise lines.error("nothing follows the header; get the file again")
+
+
+def _rows(lines: Lines, labelled: bool) -> Iterator[dict[str, str]]:
+  """Yield the lines below the header: all cells filled, ids for run files, a label of 0 or 1."""
   for number, line in lines:
     cells = line.split("\t")
+    if len(cells) != len(HEADER) or (number == 1 and tuple(cells) != HEADER):
+      expected = f"expected {', '.join(HEADER)}, separated by tabs"
+      raise lines.error(f"{len(cells)} columns in {quoted(line, 120)}; {expected}")
     if number == 1:
-      if tuple(cells) != HEADER:
-        expected = f"expected the columns {', '.join(HEADER)}, separated by tabs"
-        raise lines.error(f"the header is {quoted(line, 120)}; {expected}")
       continue
-    row = _row(cells, lines, labelled)
-    name, sentence = row["QuestionID"], row["SentenceID"]
-    first = next(iter(rows.values()), row)
-    if name != first["QuestionID"]:
-      yield _question(rows, labelled)
-      rows, first = {}, row
-    began = first_line.setdefault(name, number)
-    problem = ""
-    if not rows and began != number:
-      problem = f"began on line {began}; put the rows of a question together"
-    elif row["Question"] != first["Question"]:
-      problem = f"reads {quoted(first['Question'])} on line {began}; give each question its own id"
-    elif sentence in rows:
-      problem = f"has the SentenceID {quoted(sentence)} twice; give each sentence its own id"
-    if problem:
-      raise lines.error(f"question {quoted(name)} {problem}")
-    rows[sentence] = row
-  if not rows:
-    raise lines.error("nothing follows the header; get the file again")
-  yield _question(rows, labelled)
-
-
-def _row(cells: list[str], lines: Lines, labelled: bool) -> dict[str, str]:
-  """Check the cells of a line: all filled, ids that a run file can hold, a label of 0 or 1."""
-  if len(cells) != len(HEADER):
-    shown = quoted("\t".join(cells))
-    raise lines.error(
-      f"{len(cells)} columns in {shown}; expected {len(HEADER)}: {', '.join(HEADER)}"
-    )
-  row = dict(zip(HEADER, cells))
-  for name, cell in row.items():
-    if not cell.strip() and (labelled or name != "Label"):
-      raise lines.error(f"the column {name} is empty; give it a value or remove the line")
-  if not re.fullmatch(re.escape(row["DocumentID"]) + "-[0-9]+", row["SentenceID"]):
-    raise lines.error(
-      f"SentenceID is {quoted(row['SentenceID'])}; expected the document and the sentence's number, "
-      f"such as {quoted(row['DocumentID'] + '-0')}"
-    )
-  check_id(row["QuestionID"], "QuestionID", lines)
-  check_id(row["SentenceID"], "SentenceID", lines)
-  if labelled and row["Label"] not in ("0", "1"):
-    raise lines.error(f"Label is {quoted(row['Label'])}; expected 0 or 1")
-  return row
+    row = dict(zip(HEADER, cells))
+    for name in ("Question", "DocumentTitle", "Sentence"):
+      if not row[name].strip():
+        raise lines.error(f"the column {name} is empty; give it a value or remove the line")
+    for name in ("QuestionID", "SentenceID"):
+      check_id(row[name], name, lines)
+    if not re.fullmatch(re.escape(row["DocumentID"]) + "-[0-9]+", row["SentenceID"]):
+      example = quoted(row["DocumentID"] + "-0")
+      raise lines.error(f"SentenceID is {quoted(row['SentenceID'])}; expected such as {example}")
+    if labelled and row["Label"] not in ("0", "1"):
+      raise lines.error(f"Label is {quoted(row['Label'])}; expected 0 or 1")
+    yield row
 
 
 def _question(rows: Mapping[str, Mapping[str, str]], labelled: bool) -> Question:
@@ -95,7 +85,7 @@ def _question(rows: Mapping[str, Mapping[str, str]], labelled: bool) -> Question
   for sentence, row in rows.items():
     label = int(row["Label"]) if labelled else UNKNOWN
     candidates.append(Candidate(sentence, row["Sentence"], label, title=row["DocumentTitle"]))
-  for i, (id, after) in enumerate(pairwise(rows)):
+  for i, (id, after) in enumerate(itertools.pairwise(rows)):
     document, _, place = id.rpartition("-")
     if after.rpartition("-")[0] == document and int(after.rpartition("-")[2]) == int(place) + 1:
       one, two = candidates[i : i + 2]

@@ -56,5 +56,5 @@ def test_an_archive_is_refused_as_no_text(tmp_path):
   buffer = io.BytesIO()
   with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
     archive.writestr("a.txt", TEXT * 99)
-  with pytest.raises(InputError, match="file:1: .*(not UTF-8|NUL byte)"):
+  with pytest.raises(InputError, match="file:1: .*not UTF-8"):
     list(Lines(written(tmp_path, buffer.getvalue())))
