@@ -112,7 +112,7 @@ def _on_questions(
 
   from as2jax.data import dataset as datasets
   from as2jax.data import tables, trec_files
-  from as2jax.data.dataset import Splits, Unions
+  from as2jax.data.dataset import Splits
   from as2jax.data.text import normalise
   from as2jax.evaluation import results, tasks
   from as2jax.inference.evaluate import labelled, scores_of
@@ -126,7 +126,7 @@ def _on_questions(
   if rules:
     plain = data.splits
     ruled = Splits(tuple(plain), lambda split: normalise.apply(plain[split], rules))
-    data = dataclasses.replace(data, splits=Unions(ruled))
+    data = dataclasses.replace(data, splits=ruled)
   questions = labelled(data)
   (scores,), _ = scores_of(system, questions, data)
   split = "+".join(data.reported)

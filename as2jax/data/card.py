@@ -13,7 +13,6 @@ from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
 from as2jax.data.dataset import SPECS, Dataset
 from as2jax.data.source import located
-from as2jax.data.statistics import gathered
 from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
@@ -34,9 +33,7 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
   `differs`, "" where nothing is published.
   """
   spec = SPECS.get(dataset.name)
-  statistics, overlap = dataset.statistics, dataset.overlap
-  if statistics is None or overlap is None:
-    statistics, overlap = gathered(dataset.splits)
+  statistics, overlap = dataset.facts()
   splits = {}
   for name, of_split in statistics.items():
     filters = dict(of_split["question_filters"])

@@ -11,8 +11,8 @@ from etils import epath
 
 from as2jax.data import user_files
 from as2jax.data.record import UNKNOWN, Pool, Question, fingerprint
-from as2jax.data.source import Spec, find
-from as2jax.data.statistics import KEEPS
+from as2jax.data.source import Counts, PoolCounts, Spec, find
+from as2jax.data.statistics import KEEPS, gathered
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 
@@ -28,7 +28,11 @@ for reader in READERS:
 
 
 class Splits(Mapping[str, Any]):
-  """Split -> its content, decoded at the first access and then held."""
+  """Split -> its content, decoded at the first access and then held.
+
+  Under `a+b` there are the questions of both (CASSIE reports `dev+test`); iteration yields only the
+  single splits.
+  """
 
   def __init__(self, names: Iterable[str], read: Callable[[str], Any]):
     self._names, self._read = tuple(names), read
@@ -37,42 +41,26 @@ class Splits(Mapping[str, Any]):
   def __getitem__(self, name: str) -> Any:
     if name not in self:
       raise KeyError(name)
-    if name not in self._held:
-      self._held[name] = self._find(name)
+    if name in self._names and name not in self._held:
+      self._held[name] = self._read(name)
+    elif name not in self._held:
+      parts = [self[part] for part in name.split("+")]
+      where = f"evaluation.splits: {name!r}"
+      if isinstance(parts[0], Pool):
+        raise InputError(f"{where} would be two pools; report the splits one by one")
+      questions = tuple(question for part in parts for question in part)
+      check_ids(questions, where, "report the splits one by one")
+      self._held[name] = questions
     return self._held[name]
 
-  def _find(self, name: str) -> Any:
-    return self._read(name)
-
-  def __contains__(self, name: object) -> bool:
-    return name in self._names  # the mixin's own asks for the content, which would be decoded
+  def __contains__(self, name: Any) -> bool:
+    return set(name.split("+")) <= set(self._names)  # the mixin's own would decode the content
 
   def __iter__(self) -> Iterator[str]:
     return iter(self._names)
 
   def __len__(self) -> int:
     return len(self._names)
-
-
-class Unions(Splits):
-  """The splits of a data set, and under `a+b` the questions of both (CASSIE reports `dev+test`).
-
-  Iteration yields only the single splits.
-  """
-
-  def __init__(self, splits: Mapping[str, tuple[Question, ...]]):
-    super().__init__(splits, splits.__getitem__)
-
-  def __contains__(self, name: object) -> bool:
-    return isinstance(name, str) and set(name.split("+")) <= set(self._names)
-
-  def _find(self, name: str) -> tuple[Question, ...]:
-    parts = name.split("+")
-    if len(parts) == 1:
-      return self._read(name)
-    questions = tuple(question for part in parts for question in self[part])
-    check_ids(questions, f"evaluation.splits: {name!r}", "report the splits one by one")
-    return questions
 
 
 def check_ids(questions: Iterable[Question], where: str, advice: str) -> None:
@@ -121,6 +109,12 @@ class Dataset:
   missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   filter: str = "all"
   split: str = ""
+
+  def facts(self) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, int]]:
+    """Return `statistics` and `overlap`, computed where the data set was not prepared."""
+    if self.statistics is None or self.overlap is None:
+      return gathered(self.splits)
+    return self.statistics, self.overlap
 
   @property
   def reported(self) -> tuple[str, ...]:
@@ -235,7 +229,7 @@ def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bo
       spec_of(path.name)  # which names the data set that may be meant
     name = path.name.partition(".")[0]
     if name in SPECS:  # wikiqa.csv is not the data set wikiqa
-      name = path.name if path.name not in SPECS else "files"
+      name = "files"
   questions = user_files.read_labelled(source, columns=columns, drop=drop)
   return of_questions(name, {split: questions}, where)
 
@@ -248,7 +242,7 @@ def _only(data: Dataset, split: str) -> Dataset:
   overlap = {p: n for p, n in (data.overlap or {}).items() if set(p.split("+")) <= set(parts)}
   return dataclasses.replace(
     data,
-    splits=Unions(Splits(parts, data.splits.__getitem__)),
+    splits=Splits(parts, data.splits.__getitem__),
     fingerprints={part: data.fingerprints[part] for part in parts},
     statistics=data.statistics and {part: data.statistics[part] for part in parts},
     overlap=data.overlap and overlap,
@@ -303,8 +297,9 @@ def load(
       f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder in "
       "AS2JAX_CACHE or --config.data.cache"
     ) from error
-  for split, actual in copy.counts.items():
-    question_filter = "pool" if spec.is_pool else "all"
+  question_filter, kind = ("pool", PoolCounts) if spec.is_pool else ("all", Counts)
+  for split, statistics in copy.statistics.items():
+    actual = kind(**statistics["question_filters"][question_filter])
     if check and spec.verdict(split, question_filter, actual) == "differs":
       raise InputError(
         f"{', '.join(map(str, source.files[split]))}: {actual} {'/'.join(actual.asdict())}; the "

@@ -41,15 +41,13 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
       "give another part, label the right candidates 1, or select on dev: data.holdout=0, and for "
       "your own files --dev=FILE"
     )
-  statistics, overlap = dataset.statistics, dataset.overlap
-  if statistics is None or overlap is None:
-    statistics, overlap = gathered(dataset.splits)
+  statistics, overlap = dataset.facts()
   parts = {"train": rest, NAME: held}
   return dataclasses.replace(
     dataset,
     splits=Splits((*dataset.splits, NAME), lambda name: parts.get(name) or dataset.splits[name]),
     fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
-    statistics=statistics | gathered({NAME: held})[0],
+    statistics={**statistics, **gathered({NAME: held})[0]},
     overlap=overlap,
   )
 

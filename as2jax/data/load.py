@@ -9,7 +9,7 @@ from etils import epath
 
 from as2jax.data import dataset as datasets
 from as2jax.data import holdout, mined, user_files
-from as2jax.data.dataset import Dataset, Splits, Unions
+from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.readers import asnq
 from as2jax.data.record import Question
 from as2jax.data.retrieval import pooled, retrieval
@@ -37,8 +37,7 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   dataset = _own(section) if section.name in (FILES, ASNQ_FILES) else _known(section)
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
-  changed = _changed(dataset, section)
-  dataset = dataclasses.replace(dataset, splits=Unions(changed))
+  dataset = dataclasses.replace(dataset, splits=_changed(dataset, section))
   return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
 
 

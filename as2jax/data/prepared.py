@@ -20,7 +20,7 @@ from absl import logging
 from etils import epath
 
 from as2jax.data.record import Candidate, Passage, Query, Question
-from as2jax.data.source import Counts, PoolCounts, Source, Spec
+from as2jax.data.source import Source, Spec
 from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import checksum_of, seal, unseal
@@ -48,14 +48,13 @@ class Prepared:
 
   Attributes:
     folder: with TFDS' files of each table.
-    counts, fingerprints: split -> its counts, its fingerprint.
+    fingerprints: split -> its fingerprint.
     statistics: split -> the statistics of its dataset card (`SplitStatistics.asdict`).
     overlap: pair of splits -> number of question texts in both.
 
   """
 
   folder: epath.Path
-  counts: Mapping[str, Counts | PoolCounts]
   fingerprints: Mapping[str, str]
   statistics: Mapping[str, Mapping[str, Any]]
   overlap: Mapping[str, int]
@@ -83,16 +82,16 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]
-  if copy := _read(home, spec):
+  if copy := _read(home):
     return copy
   if "://" in str(home):
     raise OSError("it is not a local folder")
   home.parent.mkdir(parents=True, exist_ok=True)
   with filelock.FileLock(f"{home}.lock"):
-    return _read(home, spec, log=logging.debug) or _prepare(spec, source, home)
+    return _read(home, log=logging.debug) or _prepare(spec, source, home)
 
 
-def _read(home: epath.Path, spec: Spec, log: Callable = logging.warning) -> Prepared | None:
+def _read(home: epath.Path, log: Callable = logging.warning) -> Prepared | None:
   """Return the copy in a folder, None where there is none or it is damaged."""
   if not home.exists():
     return None
@@ -101,9 +100,7 @@ def _read(home: epath.Path, spec: Spec, log: Callable = logging.warning) -> Prep
     for name, (size, checksum) in content["files"].items():
       if (home / name).stat().length != size or checksum_of(home / name) != checksum:
         raise ValueError(f"{name} is not what was written")
-    kind = PoolCounts if spec.is_pool else Counts
-    counts = {split: kind(*numbers) for split, numbers in content["counts"].items()}
-    return Prepared(home, counts, *(content[key] for key in ("fingerprints", "facts", "overlap")))
+    return Prepared(home, *(content[key] for key in ("fingerprints", "facts", "overlap")))
   except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
     log("%s: the prepared copy is damaged (%s); preparing anew", home, error)
     return None
@@ -123,10 +120,8 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
     files = {}
     for path in scratch.glob("*/*"):
       files[str(path.relative_to(scratch))] = path.stat().length, checksum_of(path)
-    content: dict[str, Any] = {"files": files, "counts": {}, "fingerprints": {}, "facts": {}}
+    content: dict[str, Any] = {"files": files, "fingerprints": {}, "facts": {}}
     for split, its in statistics.items():
-      counts = its.counts["pool" if spec.is_pool else "all"]
-      content["counts"][split] = tuple(counts.asdict().values())
       content["fingerprints"][split] = its.fingerprint()
       content["facts"][split] = its.asdict()
     content["overlap"] = overlap(statistics)
@@ -135,7 +130,7 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
     os.replace(scratch, home)
   finally:
     scratch.rmtree(missing_ok=True)
-  copy = _read(home, spec)
+  copy = _read(home)
   if copy is None:
     raise OSError("what was written cannot be read back: check the disk")
   return copy

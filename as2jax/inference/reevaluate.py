@@ -10,7 +10,7 @@ from etils import epath
 
 from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
-from as2jax.data.dataset import Dataset, Unions
+from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import results, tasks
@@ -71,7 +71,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     ruled[split] = normalise.apply(plain, config.data.rules)
     questions += ruled[split]
   require_labels(questions, f"{data.source}: ")
-  data = dataclasses.replace(data, splits=Unions(ruled))
+  data = dataclasses.replace(data, splits=Splits(ruled, ruled.__getitem__))
   run.start_from(ranking, questions)
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
   outcomes = []

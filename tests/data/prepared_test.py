@@ -146,5 +146,5 @@ def test_preparing_holds_one_question_at_a_time(tmp_path):
   finally:
     tracemalloc.stop()
   texts = 9 * sum(len(f"{i} " * 2000) for i in range(150))
-  assert copy.counts["train"] == Counts(150, 1200, 0)
+  assert copy.statistics["train"]["question_filters"]["all"] == Counts(150, 1200, 0).asdict()
   assert texts > 8e6 and peak < texts / 4, f"{peak / 1e6:.1f} MB for {texts / 1e6:.1f} MB of text"
