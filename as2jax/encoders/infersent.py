@@ -78,8 +78,8 @@ class RecurrentEncoder(nn.Module):
   embedding_table = staticmethod(StaticEncoder.embedding_table)
 
 
-def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
-  """Loads the parameters `recurrent` of `RecurrentEncoder` from infersent1.pkl or infersent2.pkl.
+def load(path: epath.PathLike) -> dict[str, np.ndarray]:
+  """Loads `RecurrentEncoder`'s parameters over the vectors from infersent1.pkl or infersent2.pkl.
 
   The first belongs to GloVe (glove.840B.300d), the second to fastText (crawl-300d-2M).
   """
@@ -91,15 +91,7 @@ def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
   hidden, width = params["forward"]["recurrent_kernel"].shape
   if "backward" not in params or width != 4 * hidden or len(tensors) != 8:
     raise InputError(f"{path}: holds more or less than one bidirectional LSTM layer {_PREFIX}*_l0*")
-  return params
+  return weights.flat({"recurrent": params})
 
 
-class InferSent(WordVectors):
-  """A recurrent layer over word vectors, with InferSent's weights where the section names them."""
-
-  def read_weights(self, path: epath.Path) -> dict[str, np.ndarray]:
-    """Reads InferSent's LSTM."""
-    return weights.flat({"recurrent": load(path)})
-
-
-register(InferSent("recurrent", "word_size"))
+register(WordVectors("recurrent", "word_size", load))

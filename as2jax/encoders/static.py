@@ -105,10 +105,9 @@ def prepare(
   wanted = {*counts, *markers}
   vectors = word_vectors.read(path, None if vocabulary == "file" else wanted, lower=True)
   there = set(vectors.words)
-  words = ordered = word_tokenizer.by_frequency(counts)
+  ordered = word_tokenizer.by_frequency(counts)
   known = [word for word in ordered if word in there or word.lower() in there]
-  if unknown_words == "skip":
-    words = known
+  words = known if unknown_words == "skip" else ordered
   if vocabulary == "file":
     words = [*vectors.words, *known]
   tokenizer = word_tokenizer.build(
@@ -162,13 +161,10 @@ def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
   from safetensors import numpy as safetensors
 
   folder = epath.Path(folder)
-  try:
-    folder.mkdir(parents=True, exist_ok=True)
-    word_tokenizer.save(encoding.tokenizer, folder)
-    (folder / _TABLE).write_bytes(safetensors.save({_NAME: np.ascontiguousarray(encoding.table)}))
-    (folder / _STATISTICS).write_text(json.dumps(encoding.statistics, indent=2))
-  except OSError as error:
-    raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
+  folder.mkdir(parents=True, exist_ok=True)
+  word_tokenizer.save(encoding.tokenizer, folder)
+  (folder / _TABLE).write_bytes(safetensors.save({_NAME: np.ascontiguousarray(encoding.table)}))
+  (folder / _STATISTICS).write_text(json.dumps(encoding.statistics, indent=2))
 
 
 def load(folder: epath.PathLike) -> WordEncoding:
@@ -206,12 +202,15 @@ def kept_encoding(workdir: epath.PathLike, make: Callable[[], WordEncoding]) -> 
 
 
 class WordVectors(Family):
-  """Encoders over a file of word vectors, whose width is the field `width`: the vocabulary is the run's."""
+  """Encoders over a file of word vectors, whose width is the field `width`: the vocabulary is the run's.
+
+  `read_weights` reads the other parameters, by path, from the file `encoder.weights`.
+  """
 
   of_words = True
 
-  def __init__(self, name: str, width: str):
-    self.name, self.width = name, width
+  def __init__(self, name: str, width: str, read_weights: Callable | None = None):
+    self.name, self.width, self.read_weights = name, width, read_weights
 
   def open(self, section: Mapping[str, Any], request: Request) -> Source:
     """Opens the vectors of the run's words."""
@@ -224,15 +223,11 @@ class WordVectors(Family):
     rows, width = encoding.table.shape
     params, words = {_NAME: encoding.table}, encoding.statistics
     provenance = {"pretrained": section["vectors"], "family": self.name, "words": words}
-    if section.get("weights"):
+    if self.read_weights and section["weights"]:
       params |= self.read_weights(hub.found_file(section["weights"], request.root))
       provenance["weights"] = section["weights"]
     module = self._module(section, rows, width)
     return Source(module, params, encoding.tokenizer, None, provenance)
-
-  def read_weights(self, path: epath.Path) -> dict[str, np.ndarray]:
-    """Reads the parameters over the vectors, by path; InputError for static vectors, with none."""
-    raise InputError(f"{path}: encoder.weights of word vectors alone must be empty; set it to ''")
 
   def describe(self, section: Mapping[str, Any]) -> Source:
     """Builds the encoder of as many words as a data set may have, as wide as the file's name says."""
@@ -253,7 +248,9 @@ class WordVectors(Family):
         hub.found_file(section[key], root)
 
   def _module(self, section: Mapping[str, Any], rows: int, width: int) -> Any:
-    left_out = ("vectors", "weights", *SETTINGS)
+    left_out = ["vectors", *SETTINGS]
+    if self.read_weights:
+      left_out.append("weights")
     return build(section, left_out, **{"vocab_size": rows, self.width: width})
 
 

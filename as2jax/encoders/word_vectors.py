@@ -10,8 +10,8 @@ import dataclasses
 import gzip
 import hashlib
 import itertools
-import math
 import os
+import re
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -45,7 +45,7 @@ def read(path: epath.PathLike, vocabulary: Collection[str] | None, *, lower: boo
   Malformed rows (fewer or more than d numbers, no word, a word that is not UTF-8; among the rows kept
   also what is no finite number) are left out and counted.
 
-  InputError where the first row or more than `TOLERATED` are malformed or missing, or no word is there.
+  InputError where more than `TOLERATED` are malformed or missing, or no word is there.
 
   Args:
     path: of the file; in a zip with several members, `FILE.zip:MEMBER`.
@@ -59,28 +59,32 @@ def read(path: epath.PathLike, vocabulary: Collection[str] | None, *, lower: boo
     wanted = {word.encode("utf-8", "replace") for word in forms}
   words: dict[bytes, None] = {}
   values = array.array("f")
-  rows = duplicates = 0
-  bad: list[str] = []
+  rows = duplicates = malformed = 0
+  problems: list[str] = []
   with _stream(path) as stream:
     dimension, declared, lines = _layout(path, stream)
-    for number, line in enumerate(lines, 1 if declared is None else 2):
+    for line in lines:
       line = line.rstrip(b" \r\n")
       if not line:
         continue
       rows += 1
       try:
-        word = _word(line, dimension)
+        word, *numbers = _fields(line, dimension)
         duplicates += word in words
-        if rows == 1 or word not in words and (wanted is None or word in wanted):
-          vector = _numbers(line, dimension)
-          if wanted is None or word in wanted:
-            words[word] = None
-            values.frombytes(vector.tobytes())
+        if word not in words and (wanted is None or word in wanted):
+          values.frombytes(_vector(numbers).tobytes())
+          words[word] = None
       except ValueError as problem:
-        bad.append(f"line {number}: {problem}")
-        if rows == 1 or len(bad) > 1000:
-          _check(path, rows, bad, None)
-  _check(path, rows, bad, declared)
+        malformed += 1
+        if malformed <= 5:
+          problems.append(f"row {rows}: {problem}")
+  missing = 0 if declared is None else abs(declared - rows)
+  if malformed + missing > TOLERATED * rows:
+    header = f", and its header says {declared}" if missing else ""
+    raise InputError(
+      f"{path}: {malformed} of {rows} rows are malformed{header}; is it cut off, or no text of word "
+      f"vectors? Get it again; {'; '.join(problems)}"
+    )
   if wanted and not words:
     raise InputError(
       f"{path}: none of the {len(vocabulary):,} words asked for is among its {rows:,} rows; is it "
@@ -92,7 +96,7 @@ def read(path: epath.PathLike, vocabulary: Collection[str] | None, *, lower: boo
     "rows": rows,
     "kept": len(words),
     "duplicates": duplicates,
-    "malformed": len(bad),
+    "malformed": malformed,
     **_trained_on(path),
   }
   table = np.frombuffer(values, np.float32).reshape(-1, dimension)
@@ -103,85 +107,60 @@ def _layout(path: epath.PathLike, stream: BinaryIO) -> tuple[int, int | None, It
   """Returns the numbers of a row, the rows by the header (None without one), and the rows' lines."""
   line = stream.readline(_LONGEST).removeprefix(BYTE_ORDER_MARK)
   fields, dimension = line.split(), line.rstrip(b" \r\n").count(b" ")
-  declared, lines = None, itertools.chain([line], stream)
   if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit():
-    declared, dimension = map(int, fields)
-    lines = stream
+    return int(fields[1]), int(fields[0]), stream
   if len(line) == _LONGEST or b"\0" in line or not dimension:
     raise InputError(
       f"{path}:1: {line[:40]!r} is no row of word vectors (a word, then its numbers, with spaces "
       "between); get the file again, or save a .bin as text first"
     )
-  return dimension, declared, lines
+  return dimension, None, itertools.chain([line], stream)
 
 
-def _word(line: bytes, dimension: int) -> bytes:
-  """Returns the word of a row, all before its last `dimension` fields; ValueError for no such row."""
+def _fields(line: bytes, dimension: int) -> list[bytes]:
+  """Returns the word of a row, all before its last `dimension` fields, and these; else ValueError."""
   word, *numbers = line.rsplit(b" ", dimension)
   # GloVe has the words ". . ." and "at x@y"; one that ends in a number is part of a longer row.
-  longer = b" " in word and _is_number(word.rpartition(b" ")[2]) or word.count(b" ") >= dimension
+  longer = re.search(rb" [-+]?\d*\.?\d+(e[-+]?\d+)?$", word) or word.count(b" ") >= dimension
   if not word or longer or len(numbers) < dimension:
     raise ValueError(f"not a word and {dimension} numbers")
   word.decode()
-  return word
+  return [word, *numbers]
 
 
-def _is_number(field: bytes) -> bool:
-  try:
-    return math.isfinite(float(field))
-  except ValueError:
-    return False
-
-
-def _numbers(line: bytes, dimension: int) -> Float32[np.ndarray, "d"]:
-  fields = line.rsplit(b" ", dimension)[1:]
+def _vector(numbers: Sequence[bytes]) -> Float32[np.ndarray, "d"]:
   with np.errstate(over="ignore"):
-    values = np.array(list(map(float, fields))).astype(np.float32)
-  if not np.isfinite(values).all() or b"_" in b"".join(fields):  # Python reads 1_0 as 10
+    values = np.array(list(map(float, numbers))).astype(np.float32)
+  if not np.isfinite(values).all():
     raise ValueError("not a finite number")
   return values
 
 
-def _check(path: epath.PathLike, rows: int, bad: Sequence[str], declared: int | None) -> None:
-  """Raises InputError where too many rows are malformed, or missing by the header."""
-  missing = 0 if declared is None else abs(declared - rows)
-  if len(bad) + missing > TOLERATED * rows:
-    header = f", and its header says {declared}" if missing else ""
-    raise InputError(
-      f"{path}: {len(bad)} of {rows} rows are malformed{header}; is it cut off, or no text of word "
-      f"vectors? Get it again; {'; '.join(bad[:5])}"
-    )
-
-
 @contextlib.contextmanager
-def _stream(path: epath.PathLike) -> Iterator[BinaryIO]:
+def _stream(path: epath.PathLike) -> Iterator[Any]:
   """Opens the file, or the member of a zip, and unpacks it."""
-  name, _, member = str(path).partition(".zip:")
-  file = epath.Path(name + ".zip" if member else name)
-  with contextlib.ExitStack() as stack:
-    raw = stack.enter_context(opened(file))
+  name, zipped, member = str(path).partition(".zip:")
+  file = epath.Path(name + zipped.removesuffix(":"))
+  with opened(file) as raw:
     head = raw.read(4)
     raw.seek(0)
     try:
       if head.startswith(GZIP):
-        yield stack.enter_context(gzip.GzipFile(fileobj=raw))
+        yield gzip.GzipFile(fileobj=raw)
       elif head == b"PK\x03\x04" or member:
-        archive = stack.enter_context(zipfile.ZipFile(raw))
-        yield stack.enter_context(archive.open(_member(file, archive, member)))
+        archive = zipfile.ZipFile(raw)
+        files = [name for name in archive.namelist() if not name.endswith("/")]
+        if not member and len(files) == 1:
+          member = files[0]
+        if member not in files:
+          raise InputError(
+            f"{file}: give one of its members, as {file}:NAME; there are {', '.join(files) or 'none'}"
+          )
+        yield archive.open(member)
       else:
         yield raw
     except (*UNPACKING, zipfile.BadZipFile, NotImplementedError) as error:
       raise InputError(f"{path}: cut off or damaged ({error}); get the file again") from error
-
-
-def _member(file: epath.Path, archive: zipfile.ZipFile, member: str) -> str:
-  files = [name for name in archive.namelist() if not name.endswith("/")]
-  if member in files or (not member and len(files) == 1):
-    return member or files[0]
-  raise InputError(
-    f"{file}: give one of its members, as {file}:{files[0] if files else 'NAME'}; there are "
-    f"{', '.join(files) or 'none'}"
-  )
 
 
 def lookup(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 from rows import lay, vectors
 
 from as2jax.encoders import infersent
@@ -53,10 +54,8 @@ def published(tmp_path_factory):
 
 def test_equals_a_torch_lstm_with_maximum(published):
   torch, lstm, path = published
-  params = {
-    "embeddings": {"word": jnp.asarray(TABLE)},
-    "recurrent": jax.tree.map(jnp.asarray, infersent.load(path)),
-  }
+  params = {"embeddings/word": TABLE, **infersent.load(path)}
+  params = traverse_util.unflatten_dict(jax.tree.map(jnp.asarray, params), sep="/")
   tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
   shapes = jax.eval_shape(lambda: encoder().init(jax.random.key(0), tokens, train=False))["params"]
   assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
