@@ -6,7 +6,7 @@ A folder holds `options.json` and an HDF5 file of weights.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -27,7 +27,7 @@ from as2jax.encoders.family import Family, Key, Request, Source, build, register
 from as2jax.layers.cpu import Direction, Product, affine, scan_units, single
 from as2jax.layers.recurrent import DIRECTIONS
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json, refuse_others
+from as2jax.runtime.files import read_object
 from as2jax.runtime.registry import AtLeast, OneOf, Precision, check_ranges
 
 MIXES = ("uniform", "learned", "top")
@@ -285,7 +285,12 @@ class ElmoEncoder(nn.Module):
 
   def setup(self):
     """Checks the fields and creates the layers."""
-    self._check()
+    check_ranges(type(self), vars(self), "encoder")
+    if str(self.mix) not in (*MIXES, *map(str, range(self.num_layers + 1))):
+      raise InputError(
+        f"encoder.mix: {self.mix!r} is none of {', '.join(MIXES)} and no layer from 0 to "
+        f"{self.num_layers}"
+      )
     self.characters = CharacterCnn(
       self.num_characters,
       self.character_dim,
@@ -317,26 +322,12 @@ class ElmoEncoder(nn.Module):
     `input_offset` is added to the token layer: its first half for the forward direction, its second
     for the backward one. Vectors at padding are finite and mean nothing.
     """
-    layers = self._layers(tokens, input_offset)
-    if all_layers:
-      return jnp.stack(layers)
-    if self.mix == "uniform":
-      return sum(layers[1:], layers[0]) / len(layers)
-    if self.mix == "learned":
-      return self.layer_mix(jnp.stack(layers))
-    return layers[self._layer()]
-
-  @staticmethod
-  def embedding_table(params: Any) -> Any:
-    """Character embeddings [num_characters - 1, character_dim]; there is none of words."""
-    return params["characters"]["embedding"]
-
-  def _layers(self, tokens: Tokens, offset: Array | None) -> list[Float[Array, "s r l d"]]:
     s, r, l = tokens.segment.shape
     rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
-    words = [self._embed(tokens).reshape(s * r, l, -1)] * 2
-    if offset is not None:
-      halves = jnp.split(rows(offset).astype(jnp.float32), 2, axis=-1)
+    characters = tokens.inputs[Characters.name].reshape(-1, self.max_characters)
+    words = [self.characters(characters).reshape(s * r, l, -1)] * 2
+    if input_offset is not None:
+      halves = jnp.split(rows(input_offset).astype(jnp.float32), 2, axis=-1)
       words = [x + half for x, half in zip(words, halves, strict=True)]
     marks = self.characters(jnp.asarray(sentence_boundaries(self.max_characters)))
     opening = jnp.split(marks, 2)
@@ -344,44 +335,22 @@ class ElmoEncoder(nn.Module):
     for layer in self.layers:
       words, opening = layer(words, opening, rows(tokens.position), rows(tokens.segment))
       layers.append(jnp.concatenate(words, axis=-1))
-    return [x.reshape(s, r, l, -1) for x in layers]
+    layers = [x.reshape(s, r, l, -1) for x in layers]
+    if all_layers:
+      return jnp.stack(layers)
+    if self.mix == "uniform":
+      return sum(layers[1:], layers[0]) / len(layers)
+    if self.mix == "learned":
+      return self.layer_mix(jnp.stack(layers))
+    return layers[self.num_layers if self.mix == "top" else int(self.mix)]
 
-  def _embed(self, tokens: Tokens) -> Float[Array, "n p"]:
-    words = tokens.inputs.get(Characters.name)
-    if words is None or words.shape[-1] != self.max_characters:
-      raise InputError(
-        f"`tokens.inputs[{Characters.name!r}]` is absent, or its words have not the "
-        f"{self.max_characters} characters that ELMo reads (max_characters_per_token)"
-      )
-    return self.characters(words.reshape(-1, self.max_characters))
-
-  def _layer(self) -> int:
-    """Returns the layer that is read alone, named by a number or its text; -1 for none."""
-    if self.mix == "top":
-      return self.num_layers
-    if str(self.mix).isdecimal():
-      return int(self.mix)
-    return -1
-
-  def _check(self):
-    check_ranges(type(self), vars(self), "encoder")
-    if self.mix not in MIXES and not 0 <= self._layer() <= self.num_layers:
-      raise InputError(
-        f"encoder.mix: {self.mix!r} is none of {', '.join(MIXES)} and no layer from 0 to "
-        f"{self.num_layers}"
-      )
-    if self.projection_dim > self.cell_size:
-      raise InputError(
-        f"encoder.projection_dim: {self.projection_dim} is more than cell_size {self.cell_size}"
-      )
-    widest = max(width for width, _ in self.filters)
-    if widest > self.max_characters:
-      raise InputError(
-        f"encoder.filters: one is {widest} characters wide, max_characters is {self.max_characters}"
-      )
+  @staticmethod
+  def embedding_table(params: Any) -> Any:
+    """Character embeddings [num_characters - 1, character_dim]; there is none of words."""
+    return params["characters"]["embedding"]
 
 
-GROUPS = {"CNN", "RNN_0", "char_embed"}  # what tells weights from other HDF5 files of a folder
+FILES = "options.json and *weights.hdf5"
 _CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/"
 _SIZE = 1 << 16  # several times what any published biLM has
 OPTIONS = (
@@ -400,68 +369,46 @@ OPTIONS = (
 
 def read_options(folder: epath.PathLike) -> dict[str, Any]:
   """Reads the fields of `ElmoEncoder` from the one `*options.json`, but mix, unroll, precision."""
-  file = _only(folder, sorted(epath.Path(folder).glob("*options.json")), "*options.json")
-  options = read_json(file)
-  stated = {}
-  if isinstance(options, dict):
-    stated = traverse_util.flatten_dict(options, sep=".")
-  stated = {key: value for key, value in stated.items() if value is not None}
+  file = _only(folder, "*options.json")
+  options = traverse_util.flatten_dict(read_object(file, "is it of an ELMo?"), sep=".")
+  stated = {key: value for key, value in options.items() if value is not None}
   try:
     fields = {key.field: key.read(stated) for key in OPTIONS}
-  except ValueError as error:
+    fields["filters"] = tuple((int(w), int(n)) for w, n in stated["char_cnn.filters"])
+  except (KeyError, TypeError, ValueError) as error:
     raise InputError(f"{file}: {error}; is it of an ELMo?") from None
-  try:
-    filters = tuple((int(width), int(number)) for width, number in stated["char_cnn.filters"])
-  except (KeyError, TypeError, ValueError):
-    filters = ()
-  if not filters or min(map(min, filters)) < 1:
-    raise InputError(f"{file}: char_cnn.filters is no list of pairs of positive integers")
-  skips = bool(stated.get("lstm.use_skip_connections"))
-  return {**fields, "filters": filters, "skip_connections": skips}
+  fields["skip_connections"] = bool(stated.get("lstm.use_skip_connections"))
+  return fields
 
 
 def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
   """Loads the fields of `ElmoEncoder` that a folder's options state, and the biLM's parameters.
 
-  They come from the one HDF5 file of the folder that has the groups of an ELMo's weights. A softmax
-  over words is ignored. InputError names what is missing, misshapen, unknown or not finite.
+  They come from the one `*weights.hdf5`; what has no place in the biLM is ignored. InputError names what
+  is missing, misshapen or not finite.
   """
-  fields = read_options(folder)
-  files = sorted(epath.Path(folder).glob("*.hdf5"))
-  found = [file for file in files if _opened(file, set) >= GROUPS]
-  file = _only(folder, found, f"*.hdf5 with {', '.join(sorted(GROUPS))}")
-  places = list(_places(fields))
-  datasets = _opened(file, lambda content: _datasets(content, places, file))
-  weights.check_finite(datasets, file)
-  params = {}
-  for path, name, _ in places:
-    value = datasets[name]
-    if path.endswith("/kernels"):  # one product of [input; output] there
-      stem, p = path.removesuffix("kernels"), fields["projection_dim"]
-      params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
-    else:
-      params[path] = value.reshape(value.shape[-3:])  # of a convolution over one row
+  import h5py
+
+  fields, params = read_options(folder), {}
+  file = _only(folder, "*weights.hdf5")
+  try:
+    with file.open("rb") as stream, h5py.File(stream, "r") as content:
+      for path, name, shape in _places(fields):
+        dataset = content.get(name)
+        if getattr(dataset, "shape", None) != shape:
+          raise InputError(
+            f"{file}: the dataset {name!r} is {dataset}; the options ask for {list(shape)}"
+          )
+        value = np.asarray(dataset, np.float32)
+        weights.check_finite({name: value}, file)
+        if path.endswith("/kernels"):  # one product of [input; output] there
+          stem, p = path.removesuffix("kernels"), fields["projection_dim"]
+          params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
+        else:
+          params[path] = value.reshape(value.shape[-3:])  # of a convolution over one row
+  except (OSError, RuntimeError, KeyError) as error:  # h5py raises all of these
+    raise InputError(f"{file}: not a whole HDF5 file ({error}); fetch or copy it again") from None
   return fields, traverse_util.unflatten_dict(params, sep="/")
-
-
-def _datasets(content: Any, places: list[tuple], file: epath.Path) -> dict[str, np.ndarray]:
-  """Returns the arrays of an open HDF5 file by name, which must be those of `places`."""
-  there = {}
-  content.visititems(lambda name, item: there.update({name: item}))
-  arrays = {}
-  for _, name, shape in places:
-    dataset = there.pop(name, None)
-    if getattr(dataset, "shape", None) != shape or dataset.dtype.kind != "f":
-      raise InputError(
-        f"{file}: the dataset {name!r} is {dataset}; the options ask for floats {list(shape)}"
-      )
-    arrays[name] = np.asarray(dataset[...], np.float32)
-  for name, item in there.items():
-    if hasattr(item, "shape") and not str(name).startswith("softmax"):
-      raise InputError(
-        f"{file}: the dataset {name!r} has no place in the biLM that the options describe"
-      )
-  return arrays
 
 
 def _places(fields: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
@@ -490,30 +437,15 @@ def _places(fields: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]
         yield ours + "projection_kernel", theirs + "W_P_0", (c, p)
 
 
-def _only(folder: epath.PathLike, files: list[epath.Path], what: str) -> epath.Path:
+def _only(folder: epath.PathLike, pattern: str) -> epath.Path:
+  files = sorted(epath.Path(folder).glob(pattern))
   if len(files) != 1:
     names = ", ".join(file.name for file in files) or "none"
     raise InputError(
-      f"{folder}: of {what} there must be one, found {names}; an ELMo folder holds one "
-      "options.json (or *_options.json) and one *.hdf5 of weights"
+      f"{folder}: of {pattern} there must be one, found {names}; an ELMo folder holds one "
+      "options.json and one *weights.hdf5"
     )
   return files[0]
-
-
-def _opened(file: epath.Path, read: Callable[[Any], Any]) -> Any:
-  import h5py
-
-  try:
-    refuse_others(file)
-    with file.open("rb") as stream, h5py.File(stream, "r") as content:
-      return read(content)
-  except InputError:
-    raise
-  except (OSError, RuntimeError, KeyError, ValueError) as error:  # h5py raises all of these
-    reason = str(error).splitlines() or [type(error).__name__]
-    raise InputError(
-      f"{file}: not a whole HDF5 file ({reason[0]}); fetch or copy it again"
-    ) from None
 
 
 # ELMo "original", 93.6 million parameters, as its options state it:
@@ -542,7 +474,7 @@ class Elmo(Family):
 
   def open(self, section: Mapping[str, Any], request: Request) -> Source:
     """Opens the folder `pretrained` with the section's mix."""
-    fields, params = load(self._folder(section, request.root))
+    fields, params = load(hub.given_folder(section["pretrained"], request.root, FILES))
     treebank = section["treebank"]
 
     def open_vocabulary(texts: Iterable[str]) -> Any:
@@ -567,10 +499,7 @@ class Elmo(Family):
 
   def check_there(self, section: Mapping[str, Any], root: str) -> None:
     """Raises InputError where the folder is not here."""
-    self._folder(section, root)
-
-  def _folder(self, section: Mapping[str, Any], root: str) -> epath.Path:
-    return hub.given_folder(section["pretrained"], root, "options.json and *.hdf5")
+    hub.given_folder(section["pretrained"], root, FILES)
 
 
 register(Elmo())
