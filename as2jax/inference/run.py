@@ -27,7 +27,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 from as2jax.training import record
 from as2jax.training.build import Components, load
-from as2jax.training.checkpoints import best_step, group_folder, read_best
+from as2jax.training.checkpoints import group_folder, read_best
 
 log = logging.getLogger(__name__)
 # Keys that a checkpoint's scores depend on; the others may differ when a run is used.
@@ -223,9 +223,7 @@ class Run:
     devices.backend()  # which may be absent: said before anything is read
     seeds = self.seeds if self.config.seeds_parallel else (seed,)  # those that trained together
     folder = group_folder(self.folder, self.seeds, seeds)
-    step = best_step(folder)
-    record.check_best(self.folder, folder, step)
-    content = read_best(folder, step)
+    content = read_best(folder, digest=record.read(self.folder)["best"].get(folder.name, ""))
     at = seeds.index(seed)
     params = {}
     for part in ("trainable", "frozen"):

@@ -340,6 +340,11 @@ def load(
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   check_unused(config, inputs, model.encodes)
   if config.mode == "train":
+    if source.model_fields.get("token") == "cls_last" and config.model.get("pooling") == "cls":
+      raise InputError(
+        "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
+        "--config.model.pooling=cls_last"
+      )
     if config.batch.accumulate > 1 and loss.whole_batch:
       raise InputError(
         f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "

@@ -8,7 +8,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -25,98 +25,91 @@ from as2jax.runtime.errors import InputError
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"  # in the folder of a step
 AGAIN = (
-  ". Run the training command again (in a finished run's folder, delete results.json first): it goes "
-  "on from the newest whole checkpoint, to the bit. Where none is left, repeat the run in another "
-  "--workdir with --config=rerun:FOLDER/config.json; then evaluate again there"
+  ". Put the files back, or run the training command again (in a finished run's folder, delete "
+  "results.json first): it goes on from the newest whole checkpoint, to the bit. Where none is left, "
+  "repeat the run in another --workdir with --config=rerun:FOLDER/config.json"
 )
 
 
 def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[int]) -> epath.Path:
-  """Returns the folder of the checkpoints of `group`, the seeds of a run that train together."""
+  """Returns the absolute folder of the checkpoints of `group`, seeds of a run that train together."""
   name = "" if len(seeds) == 1 else "seed-" + "-".join(map(str, group))
-  return epath.Path(workdir) / "checkpoints" / name
+  folder = epath.Path(workdir) / "checkpoints" / name
+  return folder if "://" in str(folder) else epath.Path(folder.absolute())
 
 
-def best_step(folder: epath.PathLike) -> int:
-  """Returns the step of the best parameters that were saved in `folder`."""
-  steps = _steps(epath.Path(folder) / "best")
-  if not steps:
-    raise InputError(f"{folder}/best has no checkpoint: was it deleted?{AGAIN[1:]}")
-  return steps[-1]
+def read_best(
+  folder: epath.PathLike, step: int | None = None, *, digest: str = ""
+) -> dict[str, Any]:
+  """Reads, as host arrays, the newest best parameters in `folder`, or those of `step`.
 
+  Raises:
+    InputError: there are none, they are damaged, or `digest` is that of another manifest.
 
-def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
-  """Reads, as host arrays, what `Checkpoints.save_best` saved in `folder` at `step`."""
-  path = _absolute(folder) / "best" / str(step)
-  _verify(path, AGAIN)
-  variables = read_tree(path / "variables")
+  """
+  best = epath.Path(folder) / "best"
+  if step is None and not _steps(best):
+    raise InputError(f"{best} has no checkpoint: was it deleted?{AGAIN}")
+  path = best / str(_steps(best)[-1] if step is None else step)
+  try:
+    read_manifest(path, digest=digest)
+  except InputError as error:
+    raise InputError(f"{error}{AGAIN}") from None
+  handler = ocp.PyTreeCheckpointHandler()
+  try:
+    leaves, structure = jax.tree.flatten(handler.metadata(path / "variables").tree)
+    host = structure.unflatten([ocp.RestoreArgs(restore_type=np.ndarray)] * len(leaves))
+    variables = handler.restore(path / "variables", args=ocp.args.PyTreeRestore(restore_args=host))
+  finally:
+    handler.close()
   check_finite(traverse_util.flatten_dict(variables, sep="/"), path)
   return variables
 
 
-def read_tree(path: epath.PathLike) -> dict[str, Any]:
-  """Reads one item of a checkpoint (`state`, `variables`) as host arrays, unchecked."""
-  path = epath.Path(path)
-  handler = ocp.PyTreeCheckpointHandler()
-  try:
-    leaves, structure = jax.tree.flatten(handler.metadata(path).tree)
-    host = structure.unflatten([ocp.RestoreArgs(restore_type=np.ndarray)] * len(leaves))
-    return handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
-  finally:
-    handler.close()
-
-
 def digest_of_best(folder: epath.PathLike, step: int) -> str:
-  """Returns the SHA-256 of a best checkpoint's manifest, "" where there is none."""
+  """Returns the SHA-256 of a best checkpoint's manifest."""
   manifest = epath.Path(folder) / "best" / str(step) / MANIFEST
-  return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
+  return hashlib.sha256(manifest.read_bytes()).hexdigest()
+
+
+def read_manifest(step: epath.Path, *, whole: bool = True, digest: str = "") -> dict[str, Any]:
+  """Reads the manifest of a step and, where `whole`, compares the step's files with it.
+
+  Raises:
+    InputError: a file is absent or damaged, or the manifest has another SHA-256 than `digest`.
+
+  """
+  path = step / MANIFEST
+  files.refuse_others(path)
+  try:
+    content = path.read_bytes()
+    fields = files.unseal(content.decode("ascii"))
+    paths = [step / name for name in fields["checksums"]]
+    with concurrent.futures.ThreadPoolExecutor(files.THREADS) as pool:
+      sums = list(pool.map(files.checksum_of, paths if whole else ()))
+  except FileNotFoundError as error:
+    raise InputError(f"{step} was deleted, or its save was cut off ({error})") from None
+  except (OSError, ValueError) as error:
+    raise InputError(f"{path} was damaged: {error}") from None
+  for name, found in zip(fields["checksums"], sums):
+    if found != fields["checksums"][name]:
+      raise InputError(f"{step / name} was damaged: its content is not what was saved")
+  if digest and digest != hashlib.sha256(content).hexdigest():
+    raise InputError(f"{step} is not the checkpoint that this run ended with ({digest[:12]} then)")
+  return fields
 
 
 def _write_manifest(step: epath.Path, fields: dict[str, Any]) -> None:
   """Writes the manifest of a step that is whole on disk, or new `fields` (JSON data) into it."""
-  if not processes.first():
-    return
   if (step / MANIFEST).exists():
-    files.write_whole(step / MANIFEST, files.seal({**_read_manifest(step), **fields}))
-    return
-  paths = sorted(_files(step))
-  with concurrent.futures.ThreadPoolExecutor(files.THREADS) as pool:
-    sums = list(pool.map(files.compute_checksum, paths))
-  names = [str(path.relative_to(step)) for path in paths]
-  sizes = [path.stat().length for path in paths]
-  content = {"bytes": dict(zip(names, sizes)), "checksums": dict(zip(names, sums)), **fields}
-  files.write_whole(step / MANIFEST, files.seal(content))
-
-
-def _read_manifest(step: epath.Path) -> dict[str, Any]:
-  path = step / MANIFEST
-  files.refuse_others(path)
-  try:
-    return files.unseal(path.read_bytes().decode("ascii"))
-  except FileNotFoundError:
-    raise InputError(f"{step} was deleted, or its save was cut off: no {MANIFEST}") from None
-  except (OSError, ValueError) as error:
-    raise InputError(f"{path} was damaged: {error}") from None
-
-
-def _verify(step: epath.PathLike, advice: str = "") -> dict[str, Any]:
-  """Compares the files of a step with its manifest; returns that. Errors end in `advice`."""
-  step = epath.Path(step)
-  try:
-    fields = _read_manifest(step)
-    names = sorted(fields["checksums"])
-    for name in names:
-      size, wanted = (step / name).stat().length, fields["bytes"][name]
-      if size != wanted:
-        raise InputError(f"{step / name} was damaged: it has {size} bytes, {wanted} were saved")
+    content = read_manifest(step, whole=False)
+  else:
+    paths = sorted(_files(step))
     with concurrent.futures.ThreadPoolExecutor(files.THREADS) as pool:
-      sums = list(pool.map(files.checksum_of, [step / name for name in names]))
-    for name, found in zip(names, sums):
-      if found != fields["checksums"][name]:
-        raise InputError(f"{step / name} was damaged: its content is not what was saved")
-    return fields
-  except (OSError, InputError) as error:
-    raise InputError(f"{error}{advice}") from None
+      sums = list(pool.map(files.compute_checksum, paths))
+    names = [str(path.relative_to(step)) for path in paths]
+    content = {"checksums": dict(zip(names, sums))}
+  files.write_whole(step / MANIFEST, files.seal({**content, **fields}))
 
 
 def _files(folder: epath.Path) -> list[epath.Path]:
@@ -124,12 +117,6 @@ def _files(folder: epath.Path) -> list[epath.Path]:
   for entry in folder.iterdir():
     found += _files(entry) if entry.is_dir() else [entry]
   return found
-
-
-def _absolute(folder: epath.PathLike) -> epath.Path:
-  """Returns the absolute path, which Orbax needs; those of object stores are absolute."""
-  folder = epath.Path(folder)
-  return folder if "://" in str(folder) else epath.Path(folder.absolute())
 
 
 def _steps(folder: epath.Path) -> list[int]:
@@ -143,9 +130,9 @@ def _recover(folder: epath.Path) -> None:
   steps, damage = _steps(latest), []
   for step in reversed(steps):
     try:
-      needed = _verify(latest / str(step))["progress"].get("best", -1)
+      needed = read_manifest(latest / str(step))["progress"].get("best", -1)
       if needed >= 0:
-        _verify(best / str(needed))
+        read_manifest(best / str(needed))
       break
     except InputError as error:
       damage.append(str(error))
@@ -153,11 +140,8 @@ def _recover(folder: epath.Path) -> None:
     step = needed = -1
     # A first save that was cut off has lost nothing.
     if len(steps) > 1 or any((latest / str(number) / MANIFEST).exists() for number in steps):
-      raise InputError(
-        "\n".join(damage) + f"\n{folder} has no whole checkpoint left to go on from. Put the files "
-        "back from a copy, or repeat the run in another --workdir with "
-        "--config=rerun:FOLDER/config.json"
-      )
+      damage.append(f"{folder} has no whole checkpoint left to go on from{AGAIN}")
+      raise InputError("\n".join(damage))
   if damage:
     back = f"the checkpoint of step {step}" if step >= 0 else "the start"
     log.warning("%s\ngoing back to %s", "\n".join(damage), back)
@@ -180,7 +164,7 @@ class _Manager(ocp.CheckpointManager):
 
 
 class Checkpoints:
-  """The checkpoints of one group of seeds, below `folder`.
+  """The checkpoints of one group of seeds, below its `folder` (see `group_folder`).
 
   `latest/` holds the last two states with the position of the loop, for resuming; `best/` holds the
   parameters and running statistics of the last three best evaluations, for ranking: a run that is killed
@@ -188,29 +172,27 @@ class Checkpoints:
   """
 
   def __init__(self, folder: epath.PathLike):
-    self.folder = _absolute(folder)
+    self.folder = epath.Path(folder)
     processes.by_first(lambda: _recover(self.folder))
-    self._latest = self._manager("latest", keep=2)
-    self._best = self._manager("best", keep=3)
+    self._managers: dict[str, ocp.CheckpointManager] = {}
+    for name, kept in (("latest", 2), ("best", 3)):
+      options = ocp.CheckpointManagerOptions(
+        preservation_policy=preservation_policy.LatestN(kept),
+        create=True,
+        enable_async_checkpointing=True,
+        cleanup_tmp_directories=True,
+        # Both managers save at the same time; a prefix of its own keeps their barriers apart.
+        multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name),
+      )
+      self._managers[name] = _Manager(self.folder / name, options=options)
     # One thread, in order: a state's manifest is written after that of the best that it names.
     self._sealer = concurrent.futures.ThreadPoolExecutor(1, "manifests")
-    self._sealed: dict[ocp.CheckpointManager, concurrent.futures.Future] = {}
-
-  def _manager(self, name: str, keep: int) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(
-      preservation_policy=preservation_policy.LatestN(keep),
-      create=True,
-      enable_async_checkpointing=True,
-      cleanup_tmp_directories=True,
-      # Both managers save at the same time; a prefix of its own keeps their barriers apart.
-      multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name),
-    )
-    return _Manager(self.folder / name, options=options)
+    self._sealed: dict[str, concurrent.futures.Future] = {}
 
   @property
   def latest_step(self) -> int | None:
     """The step of the latest checkpoint, None where there is none."""
-    return self._latest.latest_step()
+    return self._managers["latest"].latest_step()
 
   def save(self, step: int, state: Any, progress: dict) -> None:
     """Begins to save the state and the loop's position.
@@ -221,102 +203,73 @@ class Checkpoints:
       progress: JSON data; `best` in it is the step of the best checkpoint that it needs.
 
     """
-    self._put(self._latest, step, {"progress": progress}, state=ocp.args.StandardSave(state))
+    self._put("latest", step, {"progress": progress}, state=ocp.args.StandardSave(state))
 
   def save_best(self, step: int, variables: Any) -> None:
     """Begins to save the parameters and running statistics of the best evaluation so far."""
-    self._put(self._best, step, {}, variables=ocp.args.StandardSave(variables))
+    self._put("best", step, {}, variables=ocp.args.StandardSave(variables))
 
-  def _put(self, manager: ocp.CheckpointManager, step: int, fields: dict, **item) -> None:
-    self._finish(manager)
-    if step not in manager.all_steps():
-      try:
+  def _put(self, name: str, step: int, fields: dict, **item) -> None:
+    manager = self._managers[name]
+    with self._writing():
+      if name in self._sealed:
+        self._sealed[name].result()
+      if step not in manager.all_steps():
         manager.save(step, args=ocp.args.Composite(**item), force=True)
-      except (OSError, ValueError) as error:
-        raise self._failure(step, error) from error
-    elif not fields:
-      return
-    before = self._sealed.get(self._best)
-    self._sealed[manager] = self._sealer.submit(self._seal, manager, step, fields, before)
+    before = self._sealed.get("best")
+    self._sealed[name] = self._sealer.submit(self._seal, name, step, fields, before)
 
-  def _seal(
-    self,
-    manager: ocp.CheckpointManager,
-    step: int,
-    fields: dict,
-    before: concurrent.futures.Future | None,
-  ) -> None:
-    """Waits until a step is whole on disk, and those saved `before`; then writes its manifest."""
-    manager.wait_until_finished()
+  def _seal(self, name: str, step: int, fields: dict, before: Any) -> None:
+    """Waits until a step is whole on disk, and the best `before` it; then writes its manifest."""
+    self._managers[name].wait_until_finished()
     if before is not None:
       before.result()
-    _write_manifest(epath.Path(manager.directory) / str(step), fields)
+    if processes.first():
+      _write_manifest(self.folder / name / str(step), fields)
 
-  def _finish(self, manager: ocp.CheckpointManager) -> None:
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    """Raises InputError for what goes wrong where a checkpoint is written."""
     try:
-      if manager in self._sealed:
-        self._sealed[manager].result()
-      manager.wait_until_finished()
+      yield
     except (OSError, ValueError, RuntimeError) as error:
-      raise self._failure(manager.latest_step() or 0, error) from error
-
-  def _failure(self, step: int, error: Exception) -> InputError:
-    return InputError(
-      f"{self.folder}: the checkpoint of step {step} could not be written: {error}. "
-      f"{self._last_whole()} Free some space, or check the folder's permissions, and run the same "
-      "command again: it continues from there."
-    )
-
-  def _last_whole(self) -> str:
-    for step in reversed(_steps(self.folder / "latest")):
-      if (self.folder / "latest" / str(step) / MANIFEST).exists():
-        return f"The last whole checkpoint is of step {step}."
-    return "No checkpoint was written yet."
-
-  def last_finite(self) -> str:
-    """Names the newest state on disk, whose numbers were all finite (see `states.check_finite`)."""
-    with contextlib.suppress(InputError):  # a save that failed is not what the caller reports
-      self._finish(self._latest)
-    return self._last_whole()
+      raise InputError(
+        f"{self.folder}: a checkpoint could not be written: {error}. Free some space, or check the "
+        "folder's permissions, and run the same command again: it goes on from the last whole one."
+      ) from error
 
   def wait(self) -> None:
     """Waits until every save is on disk; raises InputError where one could not be written."""
-    self._finish(self._latest)
-    self._finish(self._best)
+    with self._writing():
+      for sealed in self._sealed.values():
+        sealed.result()
 
   def restore(self, abstract: Any) -> tuple[Any, dict]:
     """Restores the latest state, with the shardings of `abstract`, and the position of the loop."""
-    self._finish(self._latest)
     path = self.folder / "latest" / str(self.latest_step)
     args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
     try:
-      restored = self._latest.restore(self.latest_step, args=args)
+      restored = self._managers["latest"].restore(self.latest_step, args=args)
     except (ValueError, KeyError, FileNotFoundError) as error:
       raise InputError(
         f"{path} cannot be restored: {error}. Was it written by another model? Start in another "
         "--workdir, or delete this one."
       ) from error
-    return restored["state"], processes.by_first(lambda: _read_manifest(path)["progress"])
+    progress = processes.by_first(lambda: read_manifest(path, whole=False)["progress"])
+    return restored["state"], progress
 
   def restore_best(self, step: int, abstract: Any) -> Any:
     """Restores the variables that `save_best` saved at `step`."""
-    self._finish(self._best)
-    processes.by_first(lambda: _verify(self.folder / "best" / str(step), AGAIN))
+    self.wait()
+    processes.by_first(lambda: read_manifest(self.folder / "best" / str(step)))
     args = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
-    return self._best.restore(step, args=args)["variables"]
+    return self._managers["best"].restore(step, args=args)["variables"]
 
   def close(self) -> None:
-    """Finishes all saves and ends their threads."""
+    """Finishes all saves and ends their threads, which would hang the interpreter's end."""
     try:
       self.wait()
     finally:
       self._sealer.shutdown()
-      for manager in (self._latest, self._best):
+      for manager in self._managers.values():
         manager.close()
-
-  def abandon(self) -> None:
-    """Closes after an error of the run: a save under way would hang the interpreter's end."""
-    try:
-      self.close()
-    except Exception as error:  # the run's own error is the one to show
-      log.warning("%s: a checkpoint under way was not finished: %s", self.folder, error)

@@ -5,7 +5,9 @@ evaluate, save. At the end the best checkpoint is read back from disk and evalua
 that are reported. Each step and each predicted batch is a point at which a signal is obeyed.
 """
 
+import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -63,24 +65,23 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     with Progress(config.log.seconds) as progress:
       progress.phase("reading")
       components = processes.in_order(lambda: load(config, workdir=workdir))
-      _check_pooling(components, workdir)
       data = results.data_record(components.data, config.data)
-      known = record.settle(workdir, components, start.record if start else None)
+      copied = start.record if start else None
+      known = processes.by_first(lambda: record.settle(workdir, components, copied))
       # Only now, that nothing else has changed.
       processes.by_first(lambda: record.add_seeds(workdir, config))
-      best: dict[epath.Path, int] = {}
       if components.model.has_parameters:
         if start:
           start.check_encoder(components.provenance)
         progress.phase("tokenising")
-        trainer = Trainer(components, workdir, started, progress, start)
+        trainer = Trainer(components, workdir, progress, start)
         outcomes = trainer.run()
-        best, weights, summary = trainer.best, components.provenance, trainer.summary()
+        best, summary = trainer.best, trainer.summary(started)
       else:
-        outcomes, weights = [_rank_untrained(components, workdir)], {}
+        outcomes, best = [_rank_untrained(components, workdir)], {}
         summary = {"deterministic": True}
-      summary = {**summary, "identity": known}
-      content = results.write(workdir, config, data, weights, outcomes, summary)
+      summary["identity"] = known
+      content = results.write(workdir, config, data, components.provenance, outcomes, summary)
       record.finish(workdir, best)
       return content
 
@@ -96,17 +97,6 @@ def _claim(workdir: epath.Path, config: Any) -> dict | None:
     open_encoder.forget(workdir)
     results.note_another_training(workdir)
   return finished
-
-
-def _check_pooling(components: Components, workdir: epath.Path) -> None:
-  """Refuses `cls`, the first token, of a new run over an encoder whose <cls> is the last."""
-  source = components.source
-  last = source is not None and source.model_fields.get("token") == "cls_last"
-  if last and components.config.model.get("pooling") == "cls" and not record.begun(workdir):
-    raise InputError(
-      "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
-      "--config.model.pooling=cls_last"
-    )
 
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
@@ -125,12 +115,6 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
   return outcome
 
 
-def seed_groups(config: Any) -> list[tuple[int, ...]]:
-  """Returns the groups of seeds that train together: all under `vmap`, or one by one."""
-  seeds = tuple(config.seeds)
-  return [seeds] if config.seeds_parallel else [(s,) for s in seeds]
-
-
 class Trainer:
   """Trains groups of seeds, one after another, through the same compiled steps.
 
@@ -142,30 +126,30 @@ class Trainer:
     self,
     components: Components,
     workdir: epath.Path,
-    started: float,
     progress: Progress,
-    start: warm_start.WarmStart | None = None,
+    start: warm_start.WarmStart | None,
   ):
-    config = self.config = components.config
-    self.components, self.workdir, self.started, self.start = components, workdir, started, start
-    self.progress, self.groups = progress, seed_groups(config)
-    self.seeds: Sequence[int] = self.groups[0]
+    config, o = components.config, components.config.optimizer
+    self.config, self.components, self.workdir = config, components, workdir
+    self.progress, self.start = progress, start
+    seeds = tuple(config.seeds)
+    self.groups: list[tuple[int, ...]] = [seeds] if config.seeds_parallel else [(s,) for s in seeds]
     self.batcher = components.train_batcher()
-    self.blocks = self.batcher.sampler.blocks()
-    self.plans: dict[tuple[int, int], Plan] = {}  # of the epoch under way: large data take minutes
-    plan = self._plan(self.seeds[0], 0)
+    # Of the epoch under way: those of large data take minutes.
+    make_plan = functools.partial(self.batcher.plan, self.batcher.sampler.blocks())
+    self._plan = functools.lru_cache(len(self.groups[0]))(make_plan)
+    plan = self._plan(seeds[0], 0)
+    self.padding = self.batcher.padding(plan)
     worth = sharding.cores_worth(int(np.max(plan.rows * plan.row_length)))
     self.mesh = sharding.mesh_for_batches(config, most_cores=min(components.most_cores, worth))
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
-    o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
-    self.predictor = predict.Predictor(components, self.mesh, len(self.seeds))
+    self.predictor = predict.Predictor(components, self.mesh, len(self.groups[0]))
     self.task = tasks.make(config, components.dataset, self.predictor)
-    self.diagnose = diagnostics.Diagnoser(components, self.mesh, len(self.seeds))
+    self.diagnose = diagnostics.Diagnoser(components, self.mesh, len(self.groups[0]))
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function: Any = None
-    self.padding = self.batcher.padding(plan)
     self.best: dict[epath.Path, int] = {}
     self.trace = profiling.Trace(workdir)
 
@@ -183,22 +167,22 @@ class Trainer:
 
   def _run_group(self) -> list[results.Outcome]:
     try:
-      with preemption.deferred():
-        self._train()
-        outcomes = self._finish()
+      try:
+        with preemption.deferred():
+          self._train()
+          outcomes = self._finish()
+      except preemption.Preempted:
+        if not self.step:
+          raise preemption.Preempted("nothing to save before the first step") from None
+        with preemption.deferred():  # another signal does not disturb the save
+          self._save()
+          self.checkpoints.wait()
+        raise preemption.Preempted(f"saved at step {self.step}") from None
       self.checkpoints.close()
       return outcomes
-    except preemption.Preempted:
-      try:
-        with preemption.deferred():  # another signal does not disturb the save
-          if self.step:  # before the first step there is nothing that would be missed
-            self._save()
-      finally:
-        self.checkpoints.close()
-      said = f"saved at step {self.step}" if self.step else "nothing to save before the first step"
-      raise preemption.Preempted(said) from None
     except BaseException:
-      self.checkpoints.abandon()
+      with contextlib.suppress(Exception):  # the run's own error is the one to show
+        self.checkpoints.close()
       raise
 
   def _open(self, seeds: Sequence[int]) -> None:
@@ -208,23 +192,28 @@ class Trainer:
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(self._plan(seeds[0], 0), 0))
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
-    self.epoch = self.begin = self.step = 0
-    self.unwritten: list[dict] = []
+    saved = {"epoch": 0, "begin": 0, "step": 0, "unwritten": []}
     reached = -1  # with no checkpoint not even the row of step 0 counts: it will be written again
     if self.checkpoints.latest_step is not None:
       self.state, saved = self.checkpoints.restore(states.abstract(self.state))
-      self.tracker = Tracker(**saved["tracker"])
-      self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
-      self.unwritten, reached = saved["unwritten"], self.step
-      log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
+      self.tracker, reached = Tracker(**saved["tracker"]), saved["step"]
+      log.info("continuing from step %d (epoch %d)", reached, saved["epoch"])
     elif self.start:
       self.state = self.start.place(self.state, seeds, self.components.model)
+    self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
+    self.unwritten: list[dict] = saved["unwritten"]
     self.log.roll_back(seeds, reached, evaluated=self.begin == 0)
     if self.step_function is None:
-      model, loss = self.components.model, self.components.loss
-      options = {"mesh": self.mesh, "state": self.state, "seeds": len(seeds)}
-      options["norms"] = self.config.log.gradient_norms
-      self.step_function = make_train_step(model, loss, self.optimizer, self.rate, **options)
+      self.step_function = make_train_step(
+        self.components.model,
+        self.components.loss,
+        self.optimizer,
+        self.rate,
+        mesh=self.mesh,
+        state=self.state,
+        seeds=len(seeds),
+        norms=self.config.log.gradient_norms,
+      )
 
   def _train(self) -> None:
     """Trains epoch by epoch from the position of the last checkpoint to the end."""
@@ -243,7 +232,7 @@ class Trainer:
   def _train_epoch(self) -> None:
     plans = [self._plan(seed, self.epoch) for seed in self.seeds]
     count = max(len(p) for active, p in zip(self.tracker.active, plans) if active)
-    step_log = StepLog(self.seeds, self.log, self.checkpoints.last_finite, self.unwritten)
+    step_log = StepLog(self.seeds, self.log, self.unwritten)
     self.unwritten = []
     padding = [self.batcher.padding_by_step(p) for p in plans]
     self.progress.begin_epoch(self.epoch, self.config.epochs, self.begin, count)
@@ -264,15 +253,6 @@ class Trainer:
       if ends:
         self.unwritten = step_log.unwritten()
         raise preemption.Preempted
-
-  def _plan(self, seed: int, epoch: int) -> Plan:
-    """Returns the plan of an epoch; those of other epochs and of other groups are forgotten."""
-    if (seed, epoch) not in self.plans:
-      for other in list(self.plans):
-        if other[0] not in self.seeds or other[1] != epoch:
-          del self.plans[other]
-      self.plans[seed, epoch] = self.batcher.plan(self.blocks, seed, epoch)
-    return self.plans[seed, epoch]
 
   def _batch(self, plans: Sequence[Plan], i: int) -> Any:
     """Makes batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
@@ -295,12 +275,11 @@ class Trainer:
   def _compile_step(self) -> None:
     """Compiles the step of the first batch; jax keeps what it makes for the call that follows."""
     plans = [self._plan(seed, 0) for seed in self.seeds]
-    arguments = self._batch(plans, 0), *self._arguments(plans, 0)
-    self.step_function.lower(self.state, *arguments).compile()
+    batch, arguments = self._batch(plans, 0), self._arguments(plans, 0)
+    self.step_function.lower(self.state, batch, *arguments).compile()
 
   def _evaluate(self, epoch: int) -> None:
     """Evaluates on the split that selects; saves the best, then the state: all, or it is replayed."""
-    self._check_finite()
     self.progress.phase("evaluating")
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
@@ -323,17 +302,14 @@ class Trainer:
     self.epoch, self.begin = epoch, 0
     self._save()
 
-  def _check_finite(self) -> None:
-    """Raises InputError where the state is not finite: it is neither evaluated nor saved."""
+  def _save(self) -> None:
+    """Saves the state, if it is finite, with the position of the loop."""
     wrong = states.not_finite(self.state)
     if wrong:
       raise InputError(
         f"step {self.step}: {wrong[0]} (one of {len(wrong)} arrays of the state) is not finite: "
-        f"training has diverged. {self.checkpoints.last_finite()} Lower optimizer.rate."
+        "training has diverged. Lower optimizer.rate, in another --workdir"
       )
-
-  def _save(self) -> None:
-    self._check_finite()
     self.log.flush(durable=True)
     progress = {
       "epoch": self.epoch,
@@ -356,10 +332,10 @@ class Trainer:
 
   def _finish(self) -> list[results.Outcome]:
     """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
-    saved, tracker = self.tracker.saved_step, self.tracker
+    tracker = self.tracker
+    self.best[self.checkpoints.folder] = tracker.saved_step
     shapes = states.abstract(states.variables(self.state))
-    restored = self.checkpoints.restore_best(saved, shapes)
-    self.best[self.checkpoints.folder] = saved
+    restored = self.checkpoints.restore_best(tracker.saved_step, shapes)
     best = states.ranking_variables(dataclasses.replace(self.state, opt_state=(), **restored))
     steps = np.asarray(self.state.step).tolist()  # of seeds that train together, some stop before
     self.progress.phase("evaluating")
@@ -374,8 +350,8 @@ class Trainer:
       self.task.record(self.workdir, best, split, outcomes)
     return outcomes
 
-  def summary(self) -> dict:
-    """Returns what the run was, and (under `execution`) how it went on this machine."""
+  def summary(self, started: float) -> dict:
+    """Returns what the run was, and (under `execution`) how it went on this machine since `started`."""
     units, inputs = self.batcher.units, self.components.statistics(self.batcher)
     trainable, frozen = states.count(self.state.trainable), states.count(self.state.frozen)
     drawn = (self.state.trainable | self.state.frozen).keys() - self.components.pretrained.keys()
@@ -401,6 +377,6 @@ class Trainer:
       "device": jax.devices()[0].device_kind,
       "peak_memory_bytes": devices.peak_memory(),
       "compilations_of_step": self.step_function._cache_size(),
-      "seconds": round(time.monotonic() - self.started, 1),
+      "seconds": round(time.monotonic() - started, 1),
     }
     return content

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,6 @@ class StepLog:
   nor is the point at which all agree to end (see `preemption`).
 
   Args:
-    last_finite: says where a run whose loss is not finite was whole.
     unwritten: `unwritten()` of the log before, where a run goes on.
 
   """
@@ -100,10 +99,9 @@ class StepLog:
     self,
     seeds: Sequence[int],
     metrics_log: MetricsLog,
-    last_finite: Callable[[], str],
     unwritten: Sequence[dict[str, Sequence[float]]] = (),
   ):
-    self.seeds, self.log, self.last_finite = seeds, metrics_log, last_finite
+    self.seeds, self.log = seeds, metrics_log
     self.pending: tuple | None = None
     self.values = []
     for row in unwritten:
@@ -125,7 +123,7 @@ class StepLog:
     for i in np.flatnonzero(values[TAKEN] & ~finite):
       raise InputError(
         f"step {step}, seed {self.seeds[i]}: the loss is {values['loss'][i]} (gradient norm "
-        f"{values['gradient_norm'][i]}): training has diverged. {self.last_finite()} Lower optimizer.rate"
+        f"{values['gradient_norm'][i]}): training has diverged. Lower optimizer.rate, in another --workdir"
       )
     self.values.append(values)
     self.pending = None

@@ -39,6 +39,7 @@ PARTS = {
   "tokenizer": "the tokeniser with its vocabulary",
   "inputs": "what the input {!r} has counted",
 }
+CHANGED = "it was changed by hand; give another --workdir"
 SHOWN = 12  # hexadecimal digits of a digest in a message
 SMALL = 8 << 20  # bytes of users' files that a finished run compares before it returns its results
 
@@ -68,7 +69,7 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
   if not (path.exists() and begun(workdir)):
     files.write_whole(path, text + "\n")
     return True
-  old, new = flatten(_read_config(path)), flatten(json.loads(text))
+  old, new = flatten(files.read_object(path, CHANGED)), flatten(json.loads(text))
   before = old["seeds"]
   added = not new["seeds_parallel"] and new["seeds"][: len(before)] == before
   if len(before) == 1 and "://" in str(workdir):
@@ -90,7 +91,7 @@ def add_seeds(workdir: epath.PathLike, config: Any) -> None:
   What a single seed has left becomes that of one of several; the config is written last.
   """
   path = epath.Path(workdir) / "config.json"
-  before = _read_config(path)["seeds"]
+  before = files.read_object(path, CHANGED)["seeds"]
   if before == list(config.seeds):
     return
   log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
@@ -106,21 +107,17 @@ def add_seeds(workdir: epath.PathLike, config: Any) -> None:
   files.write_whole(path, config.to_json(indent=2) + "\n")
 
 
-def _read_config(path: epath.Path) -> dict[str, Any]:
-  return files.read_object(path, "it was changed by hand; give another --workdir")
-
-
 def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]) -> None:
   """Compares a config, and small files of the user's that it names, with a finished run."""
   reported = results.splits_of(content)
-  first = _read_config(epath.Path(workdir) / "config.json")["evaluation"]["splits"]
+  first = files.read_object(epath.Path(workdir) / "config.json", CHANGED)["evaluation"]["splits"]
   # The data may lack a split that the run itself was asked for, as its log has said.
   absent = [s for s in first if not set(s.split("+")) <= content["data"]["splits"].keys()]
   lacking = [split for split in config.evaluation.splits if split not in (*reported, *absent)]
   if lacking:
     raise InputError(
-      f"evaluation.splits: {workdir} is finished, and its results are of {', '.join(reported)}, not of "
-      f"{', '.join(lacking)}; as2jax evaluate {workdir} --splits={','.join(lacking)} evaluates it on them"
+      f"evaluation.splits: {workdir} is finished, without results of {', '.join(lacking)}; "
+      f"as2jax evaluate {workdir} --splits={','.join(lacking)} evaluates it on them"
     )
   section = config.data.copy_and_resolve_references()
   if section.name in (FILES, ASNQ_FILES):
@@ -135,8 +132,6 @@ def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]
 def settle(workdir: epath.PathLike, components: Components, warm_start: Any = None) -> dict:
   """Records what a new run follows from, or compares it where a run is resumed.
 
-  All processes call it; the first one computes.
-
   Args:
     warm_start: what was copied from another run (JSON data), None for nothing.
 
@@ -144,35 +139,33 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
     The record, for `results.json`.
 
   """
-  return processes.by_first(lambda: _settle(epath.Path(workdir), components, warm_start))
-
-
-def _settle(workdir: epath.Path, components: Components, warm_start: Any) -> dict:
-  config = components.config
+  config, source = components.config, components.source
   asked = (holdout.selection_split(config.data), *config.evaluation.splits)
   splits = (TRAINING, *(split for split in asked if split in components.data.splits))
   now = {**_of_use(components), **_of_data(components, splits), **_of_code(config)}
   for name in ("hidden_dropout", "attention_dropout"):  # which only training reads
-    rate = getattr(components.source and components.source.module, name, None)
+    rate = getattr(source and source.module, name, None)
     if rate is not None:
       now["architecture"] = {**now["architecture"], name: repr(rate)}
   known = {**now, "changed": []}
   if begun(workdir):
-    was = read(workdir)
-    advice = "put it back, or start in another --workdir"
-    _refuse(workdir, was, now, f"The run cannot go on with what it did not begin with: {advice}")
-    known = _merged(was, now, _changes(workdir, was, now))
+    advice = (
+      "The run cannot go on with what it did not begin with: put it back, or start in another"
+    )
+    was = _compare(workdir, now, f"{advice} --workdir")
+    known = _merged(was, now)
+    known["changed"] = list(dict.fromkeys((*was["changed"], *_changes(workdir, was, now))))
   for part in ("best", "results", "warm_start"):  # of the end, and of what began
     known.pop(part, None)
-  _write(workdir, {**known, "best": {}, **({"warm_start": warm_start} if warm_start else {})})
+  began = {"warm_start": warm_start} if warm_start else {}
+  _write(workdir, {**known, "best": {}, **began})
   return known
 
 
 def check(workdir: epath.PathLike, components: Components) -> None:
   """Refuses another tokeniser, other weights, fitted inputs or results than the run's (InputError)."""
-  was = read(workdir)
   again = f"train again: --config=rerun:{workdir}/config.json --workdir=ANOTHER"
-  _refuse(workdir, was, _of_use(components), f"Put it back as it was, or {again}")
+  was = _compare(workdir, _of_use(components), f"Put it back as it was, or {again}")
   path = epath.Path(workdir) / "results.json"
   if was.get("results") and path.exists():
     if was["results"] != hashlib.sha256(path.read_bytes()).hexdigest():
@@ -191,36 +184,22 @@ def check_data(
 
   A split that the run has not used yet is recorded.
   """
-  now, was = _of_data(components, splits), read(workdir)
+  now = _of_data(components, splits)
   advice = f"as2jax evaluate {workdir} --data=NAME:SPLIT or FILE evaluates the run on other data"
-  _refuse(workdir, was, now, f"Put the files back as they were; {advice}")
+  was = _compare(workdir, now, f"Put the files back as they were; {advice}")
   if not now["data"].keys() <= was["data"].keys():
-    _write(epath.Path(workdir), _merged(was, now, []))
+    _write(workdir, _merged(was, now))
   return {"own": True, **now}
-
-
-def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> None:
-  """Raises InputError where a best checkpoint is not the one that the run ended with."""
-  wanted = read(workdir)["best"].get(epath.Path(folder).name)
-  digest = checkpoints.digest_of_best(folder, step)
-  if wanted and digest and wanted != digest:  # what is absent or damaged, its reader says
-    raise InputError(
-      f"{folder}/best/{step} is not the checkpoint that this run ended with ({wanted[:SHOWN]} then, "
-      f"{digest[:SHOWN]} now): put it back, or train again: --config=rerun:{workdir}/config.json "
-      "--workdir=ANOTHER"
-    )
 
 
 def finish(workdir: epath.PathLike, best: Mapping[epath.Path, int]) -> None:
   """Records the digests of `results.json` and of the best checkpoints: {group's folder: step}."""
-  if not processes.first():
-    return
-  digests = {}
-  for folder, step in best.items():
-    digests[epath.Path(folder).name] = checkpoints.digest_of_best(folder, step)
-  content = (epath.Path(workdir) / "results.json").read_bytes()
-  ended = {"best": digests, "results": hashlib.sha256(content).hexdigest()}
-  _write(epath.Path(workdir), {**read(workdir), **ended})
+  if processes.first():
+    content = (epath.Path(workdir) / "results.json").read_bytes()
+    ended = {"best": {}, "results": hashlib.sha256(content).hexdigest()}
+    for folder, step in best.items():
+      ended["best"][folder.name] = checkpoints.digest_of_best(folder, step)
+    _write(workdir, {**read(workdir), **ended})
 
 
 def read(workdir: epath.PathLike) -> dict:
@@ -232,19 +211,14 @@ def read(workdir: epath.PathLike) -> dict:
   except (FileNotFoundError, ValueError) as error:
     if not begun(workdir):
       raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
-    if not path.exists() and (path.parent / "identity.json").exists():
-      raise InputError(
-        f"{workdir} is a run of an earlier version of as2jax, which this one does not open: train again "
-        "in another --workdir"
-      ) from None
     raise InputError(
-      f"{path} is missing, was damaged or changed by hand ({error}): put it back, or train again in "
-      "another --workdir"
+      f"{path} is missing, of an earlier version of as2jax, damaged or changed by hand ({error}): put it "
+      "back, or train again in another --workdir"
     ) from None
 
 
-def _write(workdir: epath.Path, content: dict) -> None:
-  files.write_whole(workdir / NAME, files.seal(content))
+def _write(workdir: epath.PathLike, content: dict) -> None:
+  files.write_whole(epath.Path(workdir) / NAME, files.seal(content))
 
 
 def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> dict[str, Any]:
@@ -308,22 +282,22 @@ def _of_code(config: Any) -> dict[str, Any]:
   return found
 
 
-def _refuse(workdir: epath.PathLike, was: Mapping, now: Mapping, advice: str) -> None:
-  """Raises InputError with every part that differs; what one side lacks is not compared."""
-  lines = []
-  for part, name in PARTS.items():
-    before, here = was.get(part), now.get(part)
-    if not isinstance(here, Mapping):
-      if part in now and before != here:
-        lines.append(f"  {name}: {_shown(before)} then, {_shown(here)} now")
-      continue
-    recorded: Mapping = before or {}
-    for key in here.keys() & recorded.keys():
-      if recorded[key] != here[key]:
-        lines.append(f"  {name.format(key)}: {_shown(recorded[key])} then, {_shown(here[key])} now")
+def _compare(workdir: epath.PathLike, now: Mapping[str, Any], advice: str) -> dict:
+  """Returns the record; InputError with all that differs from it (what one side lacks does not)."""
+  was, lines = read(workdir), []
+  for part in PARTS.keys() & now.keys():
+    if not isinstance(now[part], Mapping):
+      pairs = {"": (was.get(part), now[part])}
+    else:
+      recorded = was.get(part) or {}
+      pairs = {key: (recorded[key], now[part][key]) for key in now[part].keys() & recorded.keys()}
+    for key, (before, here) in pairs.items():
+      if before != here:
+        lines.append(f"  {PARTS[part].format(key)}: {_shown(before)} then, {_shown(here)} now")
   if lines:
     listed = "\n".join(sorted(lines))
     raise InputError(f"{workdir}: this is not what the run recorded ({NAME}):\n{listed}\n{advice}")
+  return was
 
 
 def _shown(digest: str | Mapping[str, Any] | None) -> str:
@@ -335,21 +309,18 @@ def _shown(digest: str | Mapping[str, Any] | None) -> str:
 
 def _changes(workdir: epath.PathLike, was: Mapping, now: Mapping) -> list[str]:
   """Lists what differs in code and versions; one line in the log says it."""
+  before = {"code": was["code"][:SHOWN], **was["versions"]}
+  here = {"code": now["code"][:SHOWN], **now["versions"]}
   lines = []
-  if was["code"] != now["code"]:
-    lines.append(f"code {was['code'][:SHOWN]} → {now['code'][:SHOWN]}")
-  for name in sorted({*was["versions"], *now["versions"]}):
-    before, here = was["versions"].get(name, "absent"), now["versions"].get(name, "absent")
-    if before != here:
-      lines.append(f"{name} {before} → {here}")
+  for name in sorted(before | here):
+    if before.get(name) != here.get(name):
+      lines.append(f"{name} {before.get(name, 'absent')} → {here.get(name, 'absent')}")
   if lines:
     log.warning("%s goes on with other code or versions: %s", workdir, ", ".join(lines))
   return lines
 
 
-def _merged(was: Mapping, now: Mapping, changed: Sequence[str]) -> dict:
-  """Adds to a record the splits that are used for the first time, and the changes of code."""
-  merged = {**was, "changed": list(dict.fromkeys((*was["changed"], *changed)))}
-  for part in ("data", "first_stage_ranking"):
-    merged[part] = {**now[part], **was[part]}
-  return merged
+def _merged(was: Mapping, now: Mapping) -> dict:
+  """Adds to a record the splits that are used for the first time."""
+  parts = ("data", "first_stage_ranking")
+  return {**was, **{part: {**now[part], **was[part]} for part in parts}}

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -53,65 +53,67 @@ class Origin(NamedTuple):
 
 
 class WarmStart:
-  """Takes the parameters of a finished first run.
+  """Takes the parameters of the finished first run that a config names.
 
-  Args:
-    section: the config's section `warm_start`.
-    seeds: the seeds of this run.
+  Raises:
+    InputError: there is no such run, it lacks a seed, or has no or another encoder.
 
   """
 
-  def __init__(self, section: Mapping[str, Any], seeds: Sequence[int]):
+  def __init__(self, config: Any):
+    section = config.warm_start
     self.run, self.scope = epath.Path(section["run"]), section["scope"]
-    self.config, self.content = _finished(self.run)
-    known = tuple(outcome["seed"] for outcome in self.content["seeds"])
+    path, content = self.run / "config.json", results.read(self.run)
+    if content is None:
+      raise InputError(
+        f"warm_start.run = {self.run} holds no finished run: name another --workdir, or run it to its "
+        f"end first, with --config=rerun:{path} --workdir={self.run}"
+      )
+    self.content = content
+    self.config = read_object(path, "it was changed by hand; put it back as it was")
+    for model in (config.model.name, self.config["model"]["name"]):
+      if not registry.has_parameters(model):
+        raise InputError(f"warm_start.run = {self.run}: {model} has no parameters to begin with")
+    encoders = (self.config["encoder"], json.loads(config.to_json())["encoder"])
+    changed = differences(*(flatten(encoder, "encoder.") for encoder in encoders), free=FREE)
+    self._refuse("has another encoder", changed, "Describe the encoder as that run does")
     self.origins = {}
-    for seed in seeds:
-      taken = seed if section["seed"] is None else section["seed"]
-      if taken not in known:
-        raise InputError(
-          f"warm_start.run = {self.run} has no seed {taken} (it has "
-          f"{', '.join(map(str, known))}): say which one every seed takes, such as "
-          f"--config.warm_start.seed={known[0]}"
-        )
-      self.origins[seed] = self._origin(taken, known)
+    for seed in config.seeds:
+      self.origins[seed] = self._origin(seed if section["seed"] is None else section["seed"])
 
-  def _origin(self, seed: int, known: tuple[int, ...]) -> Origin:
-    group = known if self.config["seeds_parallel"] else (seed,)
-    step = value = 0
-    for outcome in self.content["seeds"]:
-      if outcome["seed"] in group:  # each save of a group holds the best so far of all its seeds
-        step = max(step, outcome["best_step"])
-      if outcome["seed"] == seed:
-        value = outcome["best_value"]
-    return Origin(group_folder(self.run, known, group), step, group.index(seed), seed, value)
+  def _origin(self, seed: int) -> Origin:
+    outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
+    if seed not in outcomes:
+      raise InputError(
+        f"warm_start.run = {self.run} has no seed {seed} (it has {', '.join(map(str, outcomes))}): say "
+        f"which one every seed takes, such as --config.warm_start.seed={min(outcomes)}"
+      )
+    group = tuple(outcomes) if self.config["seeds_parallel"] else (seed,)
+    # Each save of a group holds the best so far of all its seeds.
+    step = max(outcomes[one]["best_step"] for one in group)
+    folder = group_folder(self.run, tuple(outcomes), group)
+    return Origin(folder, step, group.index(seed), seed, outcomes[seed]["best_value"])
 
-  def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
+  def arrays(self, seed: int) -> Arrays:
     """Reads the parameters and the running statistics, by path, that `seed` starts from."""
     origin = self.origins[seed]
-    record.check_best(self.run, origin.folder, origin.step)
-    variables = read_best(origin.folder, origin.step)
-    params = self._in_scope({**variables["trainable"], **variables["frozen"]})
-    mutables = self._in_scope(traverse_util.flatten_dict(variables["mutables"], sep="/"))
-    of_seed = lambda tree: {path: value[origin.index] for path, value in tree.items()}
-    return of_seed(params), of_seed(mutables)
-
-  def _in_scope(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves what is copied; no encoder has running statistics."""
-    scope = ENCODER if self.scope == "encoder" else ""
-    return {path: value for path, value in tree.items() if path.startswith(scope)}
+    digest = record.read(self.run)["best"].get(origin.folder.name, "")
+    variables = read_best(origin.folder, origin.step, digest=digest)
+    statistics = traverse_util.flatten_dict(variables["mutables"], sep="/")
+    start = ENCODER if self.scope == "encoder" else ""  # no encoder has running statistics
+    arrays = {}
+    for path, value in {**variables["trainable"], **variables["frozen"], **statistics}.items():
+      if path.startswith(start):
+        arrays[path] = value[origin.index]
+    return arrays
 
   @functools.cached_property
   def record(self) -> dict:
     """Says what is copied from where, with digests, ready for JSON."""
-    digests: dict[Origin, str] = {}
     seeds = []
     for seed, origin in self.origins.items():
-      if origin not in digests:
-        params, statistics = self.arrays(seed)
-        digests[origin] = digest_of_arrays({**params, **statistics})
       known = {"from_seed": origin.seed, "step": origin.step, "value": origin.value}
-      seeds.append({"seed": seed, **known, "sha256": digests[origin]})
+      seeds.append({"seed": seed, **known, "sha256": digest_of_arrays(self.arrays(seed))})
     content = {
       "run": str(self.run),
       "scope": self.scope,
@@ -124,24 +126,16 @@ class WarmStart:
       content["warm_start"] = self.content["warm_start"]
     return content
 
-  def check_encoder_config(self, config: Any) -> None:
-    """Raises InputError where the sections `encoder` describe other encoders."""
-    now = json.loads(config.to_json())["encoder"]
-    sections = [flatten(section, "encoder.") for section in (self.config["encoder"], now)]
-    changed = differences(*sections, free=FREE)
-    self._refuse("has another encoder", changed, "Describe the encoder as that run does")
-
   def check_encoder(self, weights: Mapping[str, Any]) -> None:
     """Raises InputError where `weights` (of `Components.provenance`) are of another encoder."""
     first = {**self.content["weights"], "tokenizer": record.read(self.run)["tokenizer"]}
-    then, now = {}, {}
-    for key in ("family", "architecture", "tokenizer"):
-      then[key], now[key] = first[key], weights[key]
-    changed = differences(flatten(then), flatten(now), free=())
+    keys = ("family", "architecture", "tokenizer")
+    sides = [flatten({key: side[key] for key in keys}) for side in (first, weights)]
     problem = (
       f"({first['pretrained']}) has not the encoder of this config ({weights['pretrained']})"
     )
-    self._refuse(problem, changed, "Name the same published encoder in encoder.pretrained")
+    advice = "Name the same published encoder in encoder.pretrained"
+    self._refuse(problem, differences(*sides, free=()), advice)
 
   def check_unchanged(self, before: Mapping[str, Any]) -> None:
     """Raises InputError where resumed seeds did not start from the same parameters."""
@@ -155,10 +149,9 @@ class WarmStart:
 
   def _refuse(self, problem: str, lines: list[str], advice: str) -> None:
     """Raises InputError with the lines, if there are some."""
-    if len(lines) > SHOWN:
-      lines = [*lines[:SHOWN], f"  … and {len(lines) - SHOWN} more"]
     if lines:
-      listed = "\n".join(lines)
+      more = [f"  … and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+      listed = "\n".join((*lines[:SHOWN], *more))
       raise InputError(f"warm_start.run = {self.run} {problem}:\n{listed}\n{advice}")
 
   def copy_fitted(self, workdir: epath.Path) -> None:
@@ -175,60 +168,47 @@ class WarmStart:
 
   def place(self, state: TrainState, seeds: Sequence[int], model: System) -> TrainState:
     """Puts the first run's values into a fresh state `[seed, …]` of `model`."""
-    params = {**state.trainable, **state.frozen}
     mutables = traverse_util.flatten_dict(state.mutables, sep="/")
+    here = {**state.trainable, **state.frozen, **mutables}
     taken = [self.arrays(seed) for seed in seeds]
     if self.scope == "matching":
-      taken = [(_matching(a, params, model), _matching(b, mutables, model)) for a, b in taken]
-      copied = taken[0][0]
-      self._check_matching(params, copied)
-      of_encoder = [path for path in params.keys() | copied if path.startswith(ENCODER)]
-      self._check_paths(params, copied, of_encoder)
-    else:
-      here = self._in_scope(params) | self._in_scope(mutables)
-      first = {**taken[0][0], **taken[0][1]}
-      self._check_paths(here, first, here.keys() | first)
+      taken = [_matching(arrays, here, model) for arrays in taken]
+      if all(path.startswith(ENCODER) for path in taken[0]):
+        raise InputError(
+          f"warm_start.scope = 'matching': beside the encoder's, this model has none of the parameters "
+          f"of warm_start.run = {self.run}: set the scope to encoder"
+        )
+    self._check_paths(here, taken[0])
+    log.info("%d of %d arrays begin as those of %s", len(taken[0]), len(here), self.run)
 
-    def placed(tree: Mapping[str, Any], which: int) -> dict[str, Any]:
+    def placed(tree: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
       new = dict(tree)
-      for path in tree.keys() & taken[0][which].keys():
-        new[path] = _put([arrays[which][path] for arrays in taken], tree[path])
+      for path in tree.keys() & taken[0].keys():
+        leaf = tree[path]
+        values = np.stack([arrays[path] for arrays in taken]).astype(leaf.dtype)
+        new[path] = jax.make_array_from_callback(leaf.shape, leaf.sharding, values.__getitem__)
       return new
 
     return dataclasses.replace(
       state,
-      trainable=placed(state.trainable, 0),
-      frozen=placed(state.frozen, 0),
-      mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"),
+      trainable=placed(state.trainable),
+      frozen=placed(state.frozen),
+      mutables=traverse_util.unflatten_dict(placed(mutables), sep="/"),
     )
 
-  def _check_matching(self, params: Mapping[str, Any], copied: Arrays) -> None:
-    """Logs what beside the encoder is copied and what is new."""
-    parts = lambda paths: ", ".join(sorted({path.rpartition("/")[0] for path in paths}))
-    others = parts(path for path in copied if not path.startswith(ENCODER))
-    new = parts(params.keys() - copied.keys())
-    if not others:
-      raise InputError(
-        f"warm_start.scope = 'matching': beside the encoder's, this model has none of the parameters of "
-        f"warm_start.run = {self.run}; it has {new or 'no others'}: set the scope to encoder"
-      )
-    log.info("begins with the encoder and %s of %s; new: %s", others, self.run, new or "nothing")
-
-  def _check_paths(self, params: Mapping[str, Any], copied: Arrays, paths: Collection[str]) -> None:
-    """Raises InputError where a path or a shape is of one side alone, or none is there."""
-    wrong = []
-    for path in sorted(paths):
-      here = params[path].shape[1:] if path in params else "absent"
-      there = copied[path].shape if path in copied else "absent"
-      if here != there:
-        wrong.append(f"  {path}: {there} there, {here} here")
-    if not paths:
-      wrong.append("  neither has one")
-    hint = "Name a run of this model"
-    if self.scope == "all":
-      hint += "; set warm_start.scope=encoder to take its encoder alone"
+  def _check_paths(self, here: Mapping[str, Any], copied: Arrays) -> None:
+    """Raises InputError where what must be copied has a path or a shape of one side alone."""
+    start = "" if self.scope == "all" else ENCODER
+    paths = [path for path in sorted(here.keys() | copied) if path.startswith(start)]
+    wrong = [] if paths else ["  neither has one"]
+    for path in paths:
+      ours = here[path].shape[1:] if path in here else "absent"
+      theirs = copied[path].shape if path in copied else "absent"
+      if ours != theirs:
+        wrong.append(f"  {path}: {theirs} there, {ours} here")
     problem = f"has other parameters than this model (warm_start.scope = {self.scope!r})"
-    self._refuse(problem, wrong, hint)
+    advice = "Name a run of this model, or take its encoder alone with warm_start.scope=encoder"
+    self._refuse(problem, wrong, advice)
 
 
 def _matching(copied: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
@@ -246,57 +226,29 @@ def _matching(copied: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
   return matching
 
 
-def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:
-  """Stacks the values of all seeds into an array sharded like `leaf`."""
-  stacked = np.stack(values).astype(leaf.dtype)
-  return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: stacked[index])
-
-
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   """Opens the first run that a config names; None where it names none.
 
   A new run's folder gets copies of what was fitted; a run that has begun is compared with the first.
   """
-  workdir, section = epath.Path(workdir), config.warm_start
-  run, scope = section["run"], section["scope"]
-  if bool(run) != bool(scope) or (not run and section["seed"] is not None):
+  section = config.warm_start
+  if bool(section["run"]) != bool(section["scope"]) or (
+    section["seed"] is not None and not section["run"]
+  ):
     raise InputError(
       "warm_start: name both the folder of the finished first stage, such as "
       "--config.warm_start.run=runs/transfer, and the scope: all (all parameters), encoder (its "
       "encoder's alone) or matching (those that this model has, too)"
     )
-  if not run:
+  if not section["run"]:
     return None
-  _require_parameters(f"warm_start.run = {run}: it is for a run", config.model.name)
-  if epath.Path(run).resolve() == workdir.resolve():
-    raise InputError(f"warm_start.run = {run} is the --workdir itself: give another --workdir")
-  start = WarmStart(section, tuple(config.seeds))
-  processes.by_first(lambda: _check_or_copy(start, config, workdir))
+  start = WarmStart(config)
+  processes.by_first(lambda: _check_or_copy(start, epath.Path(workdir)))
   return start
 
 
-def _check_or_copy(start: WarmStart, config: Any, workdir: epath.Path) -> None:
+def _check_or_copy(start: WarmStart, workdir: epath.Path) -> None:
   if not record.begun(workdir):
-    start.check_encoder_config(config)
     start.copy_fitted(workdir)
   elif before := record.read(workdir).get("warm_start"):
     start.check_unchanged(before)
-
-
-def _finished(run: epath.Path) -> tuple[dict, dict]:
-  """Reads the config and the results of a finished run that has parameters."""
-  path = run / "config.json"
-  content = results.read(run)
-  if not path.exists() or content is None:
-    raise InputError(
-      f"warm_start.run = {run} holds no finished run (config.json and results.json): name another "
-      f"--workdir, or run it to its end first, with --config=rerun:{path} --workdir={run}"
-    )
-  config = read_object(path, "it was changed by hand; put it back as it was")
-  _require_parameters(f"warm_start.run = {run}, a run", config["model"]["name"])
-  return config, content
-
-
-def _require_parameters(where: str, model: str) -> None:
-  if not registry.has_parameters(model):
-    raise InputError(f"{where} of {model}, which has no parameters to begin with")

@@ -117,7 +117,7 @@ def _restore_latest(folder, abstract, states: Mapping[int, Any], newest: int) ->
     except InputError:
       return "refused"
     finally:
-      opened.abandon()
+      opened.close()
   if not same(actual, states[step]):
     return f"silent: state {step} is another"
   if step == newest:

@@ -10,7 +10,6 @@ from tiny_cassie import LOSS, batch, case, encoder, model, run_config, xlnet
 
 from as2jax.runtime import sharding
 from as2jax.training import optimizers
-from as2jax.training.loop import seed_groups
 from as2jax.training.state import TrainState
 from as2jax.training.step import make_train_step
 
@@ -61,7 +60,3 @@ def test_the_step_is_one_program_for_tpu(net, content, seeds):
   assert {"scan", "dot_general", "exp"} <= actual
   assert "while" not in actual and not any("callback" in name for name in actual)
   assert "callback" not in text and "stablehlo.dot_general" in text
-
-
-def test_seeds_in_turn_share_the_step_of_one():
-  assert seed_groups(run_config("cassie", "joint", seeds=(0, 5))) == [(0,), (5,)]

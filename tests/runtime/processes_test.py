@@ -159,7 +159,7 @@ def test_sigterm_to_one_of_two_processes_and_a_restart_on_half_the_devices(runs,
   stopped, whole = runs / "two" / "stopped", runs / "two" / STOPPED
   latest = stopped / "checkpoints" / "latest"
   kept = [int(path.name) for path in latest.iterdir()]
-  position = checkpoints._read_manifest(latest / str(max(kept)))["progress"]
+  position = checkpoints.read_manifest(latest / str(max(kept)))["progress"]
   assert not (stopped / "results.json").exists()
   assert 0 < position["step"] == position["begin"] == max(kept) < 8
   job = {"name": "again", "system": STOPPED, "folder": str(stopped), "overrides": {}}

@@ -22,7 +22,6 @@ from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
 from as2jax.training.describe import describe
-from as2jax.training.loop import train_and_evaluate
 
 
 @struct.dataclass
@@ -205,8 +204,7 @@ def test_cls_of_an_encoder_whose_cls_is_the_last_token_starts_no_run(tmp_path):
     encoder__pretrained=folder, encoder__name="xlnet", model__pooling=pooling
   )
   with pytest.raises(InputError, match="model.pooling = 'cls' .* the last: .*pooling=cls_last"):
-    train_and_evaluate(job("cls"), tmp_path / "run")
-  assert load(job("cls")).model.pooling == "cls"  # a run of before opens
+    load(job("cls"))
 
 
 def test_a_loss_over_the_whole_batch_is_not_added_up_from_parts():

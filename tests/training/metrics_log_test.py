@@ -120,7 +120,7 @@ class Log:
 
 def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
   read, log = [], Log()
-  window = StepLog([0], log, str)
+  window = StepLog([0], log)
   for step in range(1, 8):
     # Here `step` is dispatched.
     assert sorted(set(read)) == list(range(1, step - 1))
@@ -135,9 +135,9 @@ def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
 def test_a_step_counts_for_the_seeds_that_take_it():
   """Seed 1 has an epoch of one step less, and seed 2 has stopped; the run is resumed in between."""
   losses = lambda *values: {"loss": np.asarray(values), "gradient_norm": np.ones(3)}
-  first, log = StepLog([0, 1, 2], Log(), str), Log()
+  first, log = StepLog([0, 1, 2], Log()), Log()
   first.add(1, losses(1.0, 5.0, np.nan), [True, True, False], [0.0] * 3)
-  second = StepLog([0, 1, 2], log, str, first.unwritten())
+  second = StepLog([0, 1, 2], log, first.unwritten())
   second.add(2, losses(3.0, 0.0, 9.0), [True, False, False], [0.0] * 3)
   assert second.write(2)["loss"] == 2.0
   assert log.rows == [(0, 2, 2.0), (1, 2, 5.0), (2, 2, None)]

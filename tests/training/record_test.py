@@ -218,7 +218,7 @@ def test_another_best_checkpoint_is_refused(there):
   content = unseal((there / "x/run.json").read_text())
   content["best"]["checkpoints"] = "0" * 64
   (there / "x/run.json").write_text(seal(content))
-  with pytest.raises(InputError, match="not the checkpoint that this run ended with .000000000000"):
+  with pytest.raises(InputError, match="not the checkpoint that this run ended with .000000000000 then"):
     Run(there / "x").ranker()
 
 
@@ -252,14 +252,9 @@ def test_a_run_without_its_identity_is_refused(there, damage):
   content = bytearray(path.read_bytes())
   content[200] ^= 1
   path.unlink() if damage != "flip" else path.write_bytes(content)
-  with pytest.raises(InputError, match="run.json is missing, was damaged"):
+  with pytest.raises(InputError, match="run.json is missing, of an earlier version"):
     Run(there / "x").ranker()
-  if damage == "absent":
-    (there / "x/identity.json").write_text("{}")  # as earlier versions wrote
-    with pytest.raises(InputError, match="is a run of an earlier version"):
-      Run(there / "x").ranker()
-    (there / "x/identity.json").unlink()
-  with pytest.raises(InputError, match="run.json is missing, was damaged"):
+  with pytest.raises(InputError, match="run.json is missing, of an earlier version"):
     resume(there)
 
 
@@ -412,7 +407,7 @@ def test_a_split_that_was_not_evaluated_is_not_dropped_in_silence(finished, tmp_
   record.check_finished(tmp_path, job_config, content)  # asked for dev and test; there is no dev
   asked = job_config.copy_and_resolve_references().unlock()
   asked.evaluation.splits = ("test", "train")
-  with pytest.raises(InputError, match="are of test, not of train; as2jax evaluate .*=train"):
+  with pytest.raises(InputError, match="without results of train; as2jax evaluate .*=train"):
     record.check_finished(tmp_path, asked, content)
 
 
