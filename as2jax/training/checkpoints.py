@@ -8,7 +8,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import jax
@@ -228,7 +228,7 @@ class Checkpoints:
       _write_manifest(self.folder / name / str(step), fields)
 
   @contextlib.contextmanager
-  def _writing(self) -> Iterator[None]:
+  def _writing(self) -> Generator[None]:
     """Raises InputError for what goes wrong where a checkpoint is written."""
     try:
       yield

@@ -80,7 +80,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       else:
         outcomes, best = [_rank_untrained(components, workdir)], {}
         summary = {"deterministic": True}
-      summary["identity"] = known
+      summary = {**summary, "identity": known}
       content = results.write(workdir, config, data, components.provenance, outcomes, summary)
       record.finish(workdir, best)
       return content
@@ -192,7 +192,7 @@ class Trainer:
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(self._plan(seeds[0], 0), 0))
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
-    saved = {"epoch": 0, "begin": 0, "step": 0, "unwritten": []}
+    saved: dict[str, Any] = {"epoch": 0, "begin": 0, "step": 0, "unwritten": []}
     reached = -1  # with no checkpoint not even the row of step 0 counts: it will be written again
     if self.checkpoints.latest_step is not None:
       self.state, saved = self.checkpoints.restore(states.abstract(self.state))

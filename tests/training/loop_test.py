@@ -228,9 +228,7 @@ def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, mon
     return diverge
 
   monkeypatch.setattr(loop, "make_train_step", make_diverging)
-  with pytest.raises(
-    InputError, match=r"step 1: trainable/.* not finite.* diverged"
-  ):
+  with pytest.raises(InputError, match=r"step 1: trainable/.* not finite.* diverged"):
     train_and_evaluate(small(checkpoint__steps=1), tmp_path / "x")
   kept = [path.name for path in (tmp_path / "x/checkpoints/latest").iterdir()]
   assert kept == ["0"]

@@ -218,7 +218,9 @@ def test_another_best_checkpoint_is_refused(there):
   content = unseal((there / "x/run.json").read_text())
   content["best"]["checkpoints"] = "0" * 64
   (there / "x/run.json").write_text(seal(content))
-  with pytest.raises(InputError, match="not the checkpoint that this run ended with .000000000000 then"):
+  with pytest.raises(
+    InputError, match="not the checkpoint that this run ended with .000000000000 then"
+  ):
     Run(there / "x").ranker()
 
 
