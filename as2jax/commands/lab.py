@@ -199,7 +199,7 @@ def vectors(
 @app.command(
   epilog=examples(
     "as2jax lab mine runs/x wikiqa -o negatives",
-    "as2jax lab mine runs/x,bm25 train.tsv --exclude=test.tsv --judge=runs/cross -o negatives",
+    "as2jax lab mine runs/x,bm25 train.tsv --exclude=test.tsv -o negatives",
     "as2jax train recommended:fast -o runs/y --set data.mined=\"('negatives',)\"",
   )
 )
@@ -212,7 +212,6 @@ def mine(
   ranks: option("of the passages looked at", metavar="M:N") = "1:100",
   count: Annotated[int, Option(help="negatives a question, at most")] = 8,
   below: Annotated[float, Option(help="share of the worst positive's score")] = 0.95,
-  judge: option("a cross-encoder as a filter", metavar="RANKER") = "",
   seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
@@ -224,7 +223,7 @@ def mine(
   first, _, last = ranks.partition(":")
   if not (first.isdigit() and last.isdigit()):
     raise InputError(f"--ranks={ranks}: give the first and the last rank, such as 10:100")
-  settings = mining.Settings(int(first), int(last), count, below, judge, seed)
+  settings = mining.Settings(int(first), int(last), count, below, seed)
   questions, kept_out = mining.training_questions(data, exclude)
   content = mining.mine(
     miners,
@@ -252,7 +251,7 @@ def distill(
     "a run, a published ranker, a file of scores", "--teacher", metavar="TEACHER", kind=list[str]
   ) = [],
   cross_fit: option("a job to train on all folds but the one it scores", metavar="JOB") = "",
-  folds: Annotated[int, Option(help="of --cross-fit")] = 2,
+  folds: Annotated[int, Option(min=2, help="of --cross-fit")] = 2,
   settings: Set = [],
   mined: option("of lab mine: score its candidates, too", metavar="FOLDER", kind=list[str]) = [],
   allow_seen: option("score what a teacher was trained on", "--allow-seen", kind=bool) = False,

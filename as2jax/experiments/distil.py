@@ -69,8 +69,6 @@ def distil(
   with open_working(output) as (folder, working):
     if not teachers and cross_fit is None:
       raise InputError("no teacher: give --teacher or --cross-fit")
-    if cross_fit is not None and cross_fit.folds < 2:
-      raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
     asked = [question for question in questions if question.candidates]
     if not asked:
       raise InputError(f"{where}: no question has a candidate to score")

@@ -3,19 +3,17 @@
 A bi-encoder, BM25 or chance finds passages. One of ranks `first` to `last` becomes a negative of a question
 unless it is, in this order: kept out (a question of dev or test), a candidate of the question already (or a
 right one of a question in the same words), or too near to its positives: with a score above `below` of that
-of its worst positive (NV-Retriever's TopK-PercPos, Moreira et al. 2024, section 3.2) by a miner or by the
-judge.
+of its worst positive (NV-Retriever's TopK-PercPos, Moreira et al. 2024, section 3.2) by a miner.
 """
 
 import collections
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.special
 from etils import epath
 
 from as2jax.data import dataset as datasets
@@ -44,7 +42,6 @@ class Settings:
     first, last: ranks of the passages that are looked at, from 1.
     count: negatives a question, at most.
     below: of the worst positive's score s, a negative's is at most s − (1 − below)·|s|; 1e9 for any.
-    judge: a cross-encoder whose probability must be below that of the positives, too; "" for none.
     seed: of chance.
 
   """
@@ -53,7 +50,6 @@ class Settings:
   last: int = 100
   count: int = 8
   below: float = 0.95
-  judge: str = ""
   seed: int = 0
 
   def check(self) -> None:
@@ -120,32 +116,32 @@ def mine(
     if not asked or not pool.texts:
       raise InputError(f"there is nothing to mine: {counts}, {len(pool.texts)} passages")
     opened = _open_miners(miners, pool, working, settings.seed)
-    judge = open_ranker(settings.judge) if settings.judge else None
-    if judge is not None:
-      judge.require_ranking()
-    dropped, sizes = collections.Counter(), collections.Counter()
+    dropped, negatives = collections.Counter(), 0
     with (working / mined.FILE).open("w") as file:
-      for one in _negatives(asked, answers, pool, opened, judge, settings):
-        lines = one.lines(dropped)
-        sizes[len(lines)] += 1
-        file.write("".join(lines))
-    content = {
-      "as2jax": __version__,
-      "miners": [facts for facts, _ in opened.values()],
-      "judge": {"ranker": settings.judge, "fingerprint": judge.fingerprint} if judge else None,
-      "data": {"source": source, "fingerprint": fingerprint(questions)},
-      "settings": dataclasses.asdict(settings),
-      "passages": len(pool.texts),
-      "questions": counts,
-      "negatives": sum(size * number for size, number in sizes.items()),
-      "questions_with_fewer": sizes.total() - sizes[settings.count],
-      "dropped": dict(dropped),
-    }
-    if not content["negatives"]:
+      for start in range(0, len(asked), QUESTIONS):
+        part = asked[start : start + QUESTIONS]
+        found = {name: find(part, settings.last) for name, (_, find) in opened.items()}
+        for i, question in enumerate(part):
+          rankings = {name: found[name][i] for name in found}
+          known = answers[plain_form(question.text)]
+          lines = _negatives(question, known, rankings, pool, settings, dropped)
+          negatives += len(lines)
+          file.write("".join(lines))
+    if not negatives:
       raise InputError(
         f"no passage is left as a negative ({dict(dropped)}): look at more ranks, allow greater "
         "scores (--below), or give more passages"
       )
+    content = {
+      "as2jax": __version__,
+      "miners": [facts for facts, _ in opened.values()],
+      "data": {"source": source, "fingerprint": fingerprint(questions)},
+      "settings": dataclasses.asdict(settings),
+      "passages": len(pool.texts),
+      "questions": counts,
+      "negatives": negatives,
+      "dropped": dict(dropped),
+    }
     (working / mined.FILE).replace(folder / mined.FILE)
     write_whole(folder / mined.CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   return content
@@ -209,22 +205,19 @@ def _open_miners(
         f"{named!r}: name a bi-encoder (a run or a published folder), {WORDS} or {CHANCE}, or several "
         "joined by commas, each once"
       )
-    facts: dict[str, Any] = {"ranker": name}
     if name == WORDS:
-      finder = _by_words(pool)
+      miners[name] = {"ranker": name}, _by_words(pool)
     elif name == CHANCE:
-      finder = _by_chance(pool, seed)
+      miners[name] = {"ranker": name}, _by_chance(pool, seed)
     else:
       ranker = open_ranker(name)
       if not ranker.has_vectors:
         raise InputError(
-          f"{name} has no vectors to search a pool with; mine with a bi-encoder or {WORDS}, and give "
-          "this ranker as --judge"
+          f"{name} has no vectors to search a pool with; mine with a bi-encoder or {WORDS}"
         )
-      facts |= {"seed": ranker.seed, "fingerprint": ranker.fingerprint}
+      facts = {"ranker": name, "seed": ranker.seed, "fingerprint": ranker.fingerprint}
       facts["similarity"] = ranker.similarity
-      finder = _by_vectors(ranker, pool, folder / f"vectors-{len(miners)}")
-    miners[name] = facts, finder
+      miners[name] = facts, _by_vectors(ranker, pool, folder / f"vectors-{len(miners)}")
   return miners
 
 
@@ -284,94 +277,51 @@ def _by_chance(pool: _Pool, seed: int) -> Finder:
   return find
 
 
-class _Negatives:
-  """The passages that miners propose as negatives of one question, whose right ones are `answers`."""
-
-  def __init__(self, question: Question, answers: Sequence[str], pool: _Pool, settings: Settings):
-    self.question, self.pool, self._settings = question, pool, settings
-    self.hits: dict[int, tuple[str, int, float]] = {}  # passage -> (miner, rank, score)
-    self.near: dict[int, str] = {}  # passages too near to the positives, and by whom
-    own = [candidate.text for candidate in question.candidates]
-    self._known = set(pool.numbers([question.text, *own, *answers]))
-
-  def take(self, name: str, ranking: Ranking) -> None:
-    numbers, scores, positives = ranking
-    hits = list(zip(numbers.tolist(), scores.tolist(), strict=True))
-    for rank, (number, score) in enumerate(hits[self._settings.first - 1 :], self._settings.first):
-      self.hits.setdefault(number, (name, rank, score))
-    self.compare(name, hits, positives)
-
-  def compare(self, name: str, hits, positives: np.ndarray) -> None:
-    """Drop the passages whose scores come too near to those of the positives."""
-    limit = self._settings.limit(positives)
-    for number, score in hits:
-      if score > limit:  # never of a NaN
-        self.near.setdefault(number, name)
-
-  def _why_not(self, number: int) -> str:
-    """Return why a passage is no negative; "" where it is one."""
-    if number in self.pool.barred:
-      return "dev or test question"
-    if number in self._known:
-      return "candidate already"
-    return f"near a positive by {self.near[number]}" if number in self.near else ""
-
-  def open(self) -> list[int]:
-    return [number for number in self.hits if not self._why_not(number)]
-
-  def lines(self, dropped: collections.Counter) -> list[str]:
-    """Return the lines of the negatives, the best ranks first; count what is dropped."""
-    left = []
-    for number, hit in self.hits.items():
-      if why := self._why_not(number):
-        dropped[why] += 1
-      else:
-        left.append((number, hit))
-    left.sort(key=lambda entry: entry[1][1])
-    lines = []
-    for number, (name, rank, score) in left[: self._settings.count]:
-      provenance = {"by": name, "rank": rank}
-      if not np.isnan(score):
-        provenance["score"] = round(score, 6)
-      lines.append(mined.line(self.question, self.pool.candidate(number), **provenance))
-    return lines
-
-
 def _negatives(
-  asked: Sequence[Question],
-  answers: Mapping[str, Sequence[str]],
+  question: Question,
+  answers: Sequence[str],
+  rankings: Mapping[str, Ranking],
   pool: _Pool,
-  miners: Mapping[str, tuple[Mapping[str, Any], Finder]],
-  judge: Ranker | None,
   settings: Settings,
-) -> Iterator[_Negatives]:
-  """Yield the negatives of each question; only a part of the questions is in the works at a time."""
-  for start in range(0, len(asked), QUESTIONS):
-    part = asked[start : start + QUESTIONS]
-    negatives = [_Negatives(q, answers[plain_form(q.text)], pool, settings) for q in part]
-    for name, (_, find) in miners.items():
-      for one, ranking in zip(negatives, find(part, settings.last), strict=True):
-        one.take(name, ranking)
-    if judge is not None:
-      _drop_by_judge(negatives, judge)
-    yield from negatives
+  dropped: collections.Counter,
+) -> list[str]:
+  """Return the lines of a question's negatives, the best ranks first; count the passages that are dropped.
 
+  Args:
+    answers: right answers of the questions in the same words.
+    rankings: of each miner, by its name.
+    dropped: {reason: passages}, which is added to.
 
-def _drop_by_judge(negatives: Sequence[_Negatives], judge: Ranker) -> None:
-  asked, passages = [], []
-  for one in negatives:
-    passages.append(one.open())
-    texts = [one.question.candidates[i].text for i in one.question.positives]
-    texts += [one.pool.texts[n] for n in passages[-1]]
-    candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    asked.append(Question(one.question.id, one.question.text, candidates))
-  scores = next(iter(judge.all_scores(asked).values()))
-  for one, numbers, values in zip(negatives, passages, scores, strict=True):
-    values = np.asarray(values, np.float64)
-    if not judge.has_vectors:  # a share of log-odds, which may be negative, means nothing
-      values = scipy.special.expit(values)
-    count = len(one.question.positives)
-    one.compare("the judge", zip(numbers, values[count:].tolist(), strict=True), values[:count])
+  """
+  own = [candidate.text for candidate in question.candidates]
+  known = set(pool.numbers([question.text, *own, *answers]))
+  hits: dict[int, tuple[int, str, float]] = {}
+  near: dict[int, str] = {}  # passages too near to the positives, and by whom
+  for name, (numbers, scores, positives) in rankings.items():
+    limit = settings.limit(positives)
+    for rank, (number, score) in enumerate(zip(numbers.tolist(), scores.tolist()), 1):
+      if rank >= settings.first:
+        hits.setdefault(number, (rank, name, score))
+      if score > limit:  # never of a NaN
+        near.setdefault(number, name)
+  left = []
+  for number, hit in hits.items():
+    if number in pool.barred:
+      dropped["dev or test question"] += 1
+    elif number in known:
+      dropped["candidate already"] += 1
+    elif number in near:
+      dropped[f"near a positive by {near[number]}"] += 1
+    else:
+      left.append((number, *hit))
+  left.sort(key=lambda hit: hit[1])
+  lines = []
+  for number, rank, name, score in left[: settings.count]:
+    provenance = {"by": name, "rank": rank}
+    if not np.isnan(score):
+      provenance["score"] = round(score, 6)
+    lines.append(mined.line(question, pool.candidate(number), **provenance))
+  return lines
 
 
 def to_score(data: str, folders: Sequence[str]) -> tuple[Question, ...]:

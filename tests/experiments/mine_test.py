@@ -45,22 +45,9 @@ class Angles:
     return Index.make(self, texts, None, path, None)
 
 
-class Judge:
-  """A cross-encoder that is sure of every text with the word `answer`."""
-
-  has_vectors, fingerprint = False, "j" * 64
-
-  def require_ranking(self):
-    """It reads pairs."""
-
-  def all_scores(self, questions):
-    score = lambda c: 4.0 if "answer" in c.text else -4.0
-    return {"logit": [np.asarray([score(c) for c in q.candidates]) for q in questions]}
-
-
 @pytest.fixture
 def rankers(monkeypatch):
-  opened = {"angles": Angles, "judge": Judge}
+  opened = {"angles": Angles}
   monkeypatch.setattr(mine, "open_ranker", lambda source: opened[source]())
 
 
@@ -92,7 +79,7 @@ def test_what_is_too_near_or_known_is_no_negative(rankers, tmp_path):
   first = rows(tmp_path / "out")[0]
   assert (first["rank"], first["by"], first["label"]) == (4, "angles", 0)
   np.testing.assert_allclose(first["score"], np.cos(np.radians(35)), atol=1e-5)
-  assert content["questions_with_fewer"] == 1 and content["negatives"] == 3
+  assert content["negatives"] == 3
 
 
 def test_the_score_is_compared_with_that_of_the_worst_positive(rankers, tmp_path):
@@ -151,19 +138,9 @@ def test_two_miners_drop_what_either_finds_too_near(rankers, tmp_path):
   assert [its["ranker"] for its in content["miners"]] == ["angles", "bm25"]
 
 
-def test_a_cross_encoder_drops_further_ones(rankers, tmp_path):
-  asked = question("a", "who 0", ("the answer 30", 1), ("wrong 50", 0))
-  passages = ("another answer 60", "nothing 70")
-  settings = mine.Settings(judge="judge")
-  content = mine.mine("angles", (asked,), tmp_path / "out", settings, passages=passages)
-  assert texts(tmp_path / "out") == ["nothing 70"]
-  assert content["dropped"]["near a positive by the judge"] == 1
-  assert content["judge"] == {"ranker": "judge", "fingerprint": "j" * 64}
-
-
 def test_few_or_no_passages_are_no_crash(rankers, tmp_path):
   content = mine.mine("angles", ASKED, tmp_path / "few")  # the questions' own candidates alone
-  assert (content["passages"], content["negatives"], content["questions_with_fewer"]) == (5, 4, 2)
+  assert (content["passages"], content["negatives"]) == (5, 4)
   alone = question("c", "who 0", ("right 30", 1))
   with pytest.raises(InputError, match="no passage is left as a negative .*candidate already': 1"):
     mine.mine("angles", (alone,), tmp_path / "none")
@@ -195,9 +172,8 @@ def test_settings_out_of_range_are_refused(rankers, tmp_path):
       mine.mine("angles", ASKED, tmp_path / "out", settings)
   assert not (tmp_path / "out").exists()
   before = Angles.encoded
-  for wrong in (("angles,zebra", mine.Settings()), ("angles", mine.Settings(judge="zebra"))):
-    with pytest.raises(KeyError, match="zebra"):  # as the fixture says it
-      mine.mine(wrong[0], ASKED, tmp_path / "out", wrong[1])
+  with pytest.raises(KeyError, match="zebra"):  # as the fixture says it
+    mine.mine("angles,zebra", ASKED, tmp_path / "out")
   assert Angles.encoded == before and not (tmp_path / "out").exists()  # before any work
   for named in ("", "angles,angles"):
     with pytest.raises(InputError, match="name a bi-encoder"):
@@ -233,13 +209,11 @@ def job(tmp_path, **data):
 
 
 def test_the_command_mines_what_training_reads(finished_run, tmp_path, monkeypatch, capsys):
-  """A bi-encoder and BM25, filtered by a cross-encoder."""
   files(tmp_path)
   monkeypatch.chdir(tmp_path)
   command = ["lab", "mine", f"{finished_run('triplet')},bm25", "train.tsv", "--exclude=test.tsv"]
   options = ["--passages=more.txt", "--ranks=2:40", "--count=3", "--below=1e9"]
-  judge = f"--judge={finished_run('crossencoder')}"
-  assert app.run([*command, *options, judge, "-o", "negatives"]) == 0
+  assert app.run([*command, *options, "-o", "negatives"]) == 0
   folder = tmp_path / "negatives"
   card = mined.card(folder)
   assert json.loads(capsys.readouterr().out) == card and card["questions"]["asked"] == 29
