@@ -8,7 +8,7 @@ results repeat it.
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from etils import epath
@@ -46,22 +46,6 @@ class Settings:
   treebank: bool
 
 
-class Corpus:
-  """The words of each text, split anew in each pass: nothing is kept but counts."""
-
-  def __init__(self, texts: Iterable[str], settings: Settings):
-    self.texts, self.settings = texts, settings
-    self.sentences = self.words = 0
-
-  def __iter__(self) -> Iterator[list[str]]:
-    self.sentences = self.words = 0
-    how = {"lower": self.settings.lower, "treebank": self.settings.treebank}
-    for words in word_tokenizer.split(self.texts, **how):
-      self.sentences += 1
-      self.words += len(words)
-      yield from (words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST))
-
-
 def training_texts(questions: Iterable[Question]) -> list[str]:
   """Return the distinct texts of questions and candidates, in order of first appearance."""
   texts: dict[str, None] = {}
@@ -76,7 +60,7 @@ def train(
 ) -> dict[str, Any]:
   """Train vectors and write them, whole or not at all, and then their description, which is returned.
 
-  One thread, so that equal text and settings give equal vectors on one machine. Frequent words are
+  The words of all texts lie in memory. One thread, so that equal text and settings give equal vectors on one machine. Frequent words are
   sampled down and the rate falls as gensim does by default (1e-3; 0.025 to 0.0001). `source` is what the
   description says of the texts; InputError where no word is frequent enough, or `output` cannot be written.
   """
@@ -90,25 +74,28 @@ def train(
       raise IsADirectoryError(f"{output} is a directory")
   except OSError as error:  # before anything is trained
     raise InputError(f"{output} cannot be written ({error}); give the path of a file") from error
-  corpus = Corpus(texts, settings)
+  sentences, count = [], 0
+  for words in word_tokenizer.split(texts, lower=settings.lower, treebank=settings.treebank):
+    count += 1
+    sentences += [words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST)]
   model = Word2Vec(
     sg=1, hs=0, workers=1, vector_size=settings.dimension, window=WINDOW,
     min_count=settings.min_count, negative=NEGATIVE, seed=settings.seed,
   )  # fmt: skip
-  model.build_vocab(corpus)
+  model.build_vocab(sentences)
   if not len(model.wv):
     raise InputError(
-      f"of {corpus.words} words in {corpus.sentences} texts none occurs "
+      f"of {model.corpus_total_words} words in {count} texts none occurs "
       f"{settings.min_count} times: give more text, or a smaller --min-count"
     )
-  model.train(corpus, total_examples=model.corpus_count, epochs=settings.epochs)
+  model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
   word_vectors.write(output, model.wv.index_to_key, model.wv.vectors)
   description = {
     **source,
-    "sentences": corpus.sentences,
-    "words": corpus.words,
+    "sentences": count,
+    "words": model.corpus_total_words,
     "vocabulary": len(model.wv),
     "method": f"word2vec skip-gram, gensim {gensim.__version__}",
     "window": WINDOW,
