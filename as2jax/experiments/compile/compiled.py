@@ -24,7 +24,6 @@ from as2jax.training import state as states
 from as2jax.training.describe import Description, describe
 from as2jax.training.step import make_train_step
 
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 ADVICE = (
   "  try       --set encoder.remat=true, half of batch.rows or batch.examples with twice "
   "batch.accumulate, half of batch.predict_rows, sharding.fsdp over several chips"
@@ -117,7 +116,7 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
     yield "compare", compare
 
 
-def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
+def measure(name: str, trace: Callable[[], Any]) -> Measured:
   """Compile one step and measure it."""
   try:
     executable = trace().lower().compile()
@@ -136,7 +135,7 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
   }
   needs = sum(memory.values()) - 2 * memory["aliased"]
   moved = executable.cost_analysis().get("bytes accessed", 0.0)
-  return Measured(name, memory, needs, Program(executable.as_text(), chips), moved)
+  return Measured(name, memory, needs, Program(executable.as_text()), moved)
 
 
 def refused(message: str) -> float | None:
@@ -156,7 +155,7 @@ def steps_of(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]
     fsdp=config.sharding.fsdp, tensor=config.sharding.tensor, devices=devices
   )
   config = scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
-  compiled = (measure(name, trace, len(devices)) for name, trace in steps(describe(config), mesh))
+  compiled = (measure(name, trace) for name, trace in steps(describe(config), mesh))
   return chip, config, compiled
 
 
@@ -168,11 +167,11 @@ def report(chip: Chip, step: Measured) -> str:
   sizes = ", ".join(f"{name} {size / GIB:.2f}" for name, size in step.memory.items())
   exchanged = []
   for kind, (calls, size) in summary(step.program.collectives).items():
-    exchanged.append(f"{calls} × {kind}, {_short(size)}B in all")
+    exchanged.append(f"{calls} × {kind}, {size / 1e6:.1f} MB in all")
   lines = [
     head,
     f"  memory    {sizes} GiB",
-    f"  traffic   {_short(step.xla_bytes)}B read and written (XLA's count: a loop's body once)",
+    f"  traffic   {step.xla_bytes / 1e9:.3g} GB read and written (XLA's count: a loop's body once)",
     f"  between   {', '.join(exchanged) or 'no collectives'}",
   ]
   if step.program.host_calls:
@@ -185,13 +184,6 @@ def report(chip: Chip, step: Measured) -> str:
 def fits(chip: Chip, step: Measured) -> bool:
   """Tell whether a step compiled and its memory is within that of the chip."""
   return step.program is not None and step.needs <= chip.hbm
-
-
-def _short(number: float) -> str:
-  for size, letter in UNITS:
-    if number >= size:
-      return f"{number / size:.3g} {letter}"
-  return f"{number:.3g} "
 
 
 def run(config: Any, topology: str) -> int:

@@ -23,16 +23,15 @@ _LOOP = re.compile(r" while\(.*\bcondition=%?([\w.\-]+)")
 
 
 class Collective(NamedTuple):
-  """Calls of one collective: bytes of the array on one chip, chips a group, calls a step."""
+  """Calls of one collective: bytes of its result on one chip, calls a step."""
 
   kind: str
   bytes: float
-  group: int
   times: int
 
 
 class Program:
-  """A compiled program (`compiled.as_text()`) on some chips, the group of a collective that names none.
+  """A compiled program (`compiled.as_text()`).
 
   Attributes:
     loops: how often each loop turns, in the order of the program; None where data decide.
@@ -41,7 +40,7 @@ class Program:
 
   """
 
-  def __init__(self, text: str, chips: int = 1):
+  def __init__(self, text: str):
     self._computations, name, entry = {}, "", ""
     for line in text.splitlines():
       if header := _HEADER.match(line):
@@ -57,11 +56,8 @@ class Program:
     self.host_calls: list[str] = []
     for times, line in self._walk(entry, 1):
       if match := _COLLECTIVE.search(line):
-        group = _group(line, chips)
         size = _bytes(match[1], match[2], bool(match[3]))
-        if match[2] == "reduce-scatter":
-          size *= group
-        self.collectives.append(Collective(match[2], size, group, times))
+        self.collectives.append(Collective(match[2], size, times))
       self.host_calls += _host_calls(line)
 
   def _walk(self, name: str, times: int) -> Iterator[tuple[int, str]]:
@@ -114,15 +110,3 @@ def _host_calls(line: str) -> list[str]:
   feed = re.search(r" (infeed|outfeed)\(", line)
   transfer = re.search(r" (send|recv)\(.*is_host_transfer=true", line)
   return [match[1] for match in (target, feed, transfer) if match]
-
-
-def _group(line: str, chips: int) -> int:
-  """Chips that exchange with one another, from the three ways in which XLA writes groups."""
-  if match := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
-    return len(match[1].split(","))
-  if match := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
-    return int(match[1])
-  if match := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", line):
-    sizes = dict(re.findall(r"'([^']+)'=(\d+)", match[1]))
-    return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", match[2]))
-  return chips
