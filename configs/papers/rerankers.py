@@ -1,9 +1,4 @@
-"""Published rerankers and bi-encoders, and ours, for answer sentence selection: zero-shot and trained.
-
-Folders of your own become rows by AS2JAX_RERANKERS and AS2JAX_EMBEDDERS (paths joined by colons).
-"""
-
-import os
+"""Published rerankers and bi-encoders, and ours, for answer sentence selection: zero-shot and trained."""
 
 from as2jax.config import words as config_words
 from as2jax.experiments.papers.rows import Column, Row, Table, run_of
@@ -52,17 +47,6 @@ SYSTEMS = {
 }
 
 
-def folders_of_environment() -> dict[str, tuple[str, str]]:
-  """Return the folders that the environment names."""
-  folders = {}
-  for recipe in ("reranker", "embedder"):
-    for folder in filter(None, os.environ.get(f"AS2JAX_{recipe.upper()}S", "").split(":")):
-      path = os.path.abspath(folder)
-      name = os.path.basename(path)
-      folders[path if name in folders else name] = recipe, path
-  return folders
-
-
 def table() -> Table:
   """Return BM25, published ones zero-shot and trained, ours, and the papers' systems."""
   columns = []
@@ -70,7 +54,7 @@ def table() -> Table:
     for metric in ("map", "mrr"):
       columns.append(Column(f"{name} {kind} {metric.upper()}", (name,), metric, kind))
   jobs = {"BM25": ("wikiqa_baseline.py:bm25", {})}
-  for name, (recipe, folder) in {**PUBLISHED, **folders_of_environment()}.items():
+  for name, (recipe, folder) in PUBLISHED.items():
     job, where = f"recommended.py:{recipe}", {"encoder.pretrained": folder}
     jobs[f"{name}, zero-shot"] = f"{job} epochs=0", where
     # Trained, MiniLM is the row `fast, MiniLM`: same weights, pooling and loss, a rate of its own.
