@@ -94,7 +94,7 @@ def test_overrides(override, key, value):
       ["optimizer has no key 'rat'", "did you mean 'rate'?"],
     ),
     ([f"--config={TRIPLET}", "--config.zebra=1"], ["no key 'zebra'", "its keys are batch, "]),
-    ([f"--config={TRIPLET}", "--config.epochs.first=1"], ["'first'", "epochs is a value"]),
+    ([f"--config={TRIPLET}", "--config.epochs.first=1"], ["'first'", "epochs has no key"]),
     ([f"--config={TRIPLET}", "--config.epochs=many"], ["--config.epochs=many", "type int"]),
     ([f"--config={TRIPLET}", "--processes=many"], ["argument --processes: invalid int value"]),
     ([f"--config={TRIPLET}", "--config.optimizer.rate=fast"], ["optimizer.rate=fast", "float"]),
@@ -217,9 +217,7 @@ def test_a_mistake_costs_no_start_of_jax():
   process = command(f"--config={TRIPLET}:sample", "--config.optimizer.rat=1", "--workdir=x")
   output, errors = process.communicate(timeout=60)
   assert process.returncode == 2 and output == "" and errors.count("\n") == 1
-  assert errors.startswith(
-    "as2jax: --config.optimizer.rat: the config section optimizer has no key "
-  )
+  assert errors.startswith("as2jax: --config.optimizer.rat: optimizer has no key ")
   assert time.monotonic() - started < 5
 
 

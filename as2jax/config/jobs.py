@@ -12,7 +12,6 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -100,7 +99,12 @@ def load(job: str) -> ConfigDict:
 
 
 def of_run(file: str | None) -> ConfigDict:
-  """Read the config of a run from its `config.json`; InputError where the file holds none."""
+  """Read the config of a run from its `config.json`.
+
+  Raises:
+    InputError: the file holds none, or a key or a value that this version does not have.
+
+  """
   if not file:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   if not epath.Path(file).is_file():
@@ -109,16 +113,6 @@ def of_run(file: str | None) -> ConfigDict:
   for key in ("model", "loss"):
     if not isinstance(stored, dict) or not isinstance(stored.get(key), dict):
       raise InputError(f"{file} is no config of a run: it has no section {key}")
-  return resolved(stored, file)
-
-
-def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
-  """Build the config that the content of a `config.json` stands for; errors say `name`.
-
-  Raises:
-    InputError: a key or a value that this version does not have.
-
-  """
   config = base.get_config()
   whole = ["model", "loss"]
   encoder = stored.get("encoder", {})
@@ -137,7 +131,7 @@ def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())
       raise InputError(
-        f"{name}: {key} = {json.dumps(value)} does not fit the keys of this "
+        f"{file}: {key} = {json.dumps(value)} does not fit the keys of this "
         f"version (as2jax/config/base.py): {text}"
       ) from error
   if config.loss.get("epochs") == config.epochs:  # as in the job that was run: they change together

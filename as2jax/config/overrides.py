@@ -57,7 +57,7 @@ def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[s
   return lines
 
 
-def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") -> ConfigDict:
+def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set ") -> ConfigDict:
   """Return a locked copy of a config with other values by dotted key; references between keys stay.
 
   Raises:
@@ -66,7 +66,7 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
   """
   config = copy.deepcopy(config).lock()
   for key, value in values.items():
-    section, name = _find(config, key, option)
+    section, name = check_key(config, key, option)
     value = tuple(value) if isinstance(value, list) else value
     try:
       # A value that is unset has no type where the config comes from JSON.
@@ -76,11 +76,11 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
       else:
         section[name] = value
     except (TypeError, ValueError) as error:
-      raise _wrong_type(section, key, f"{_before(option)}{key}={value!r}") from error
+      raise _wrong_type(section, key, f"{option}{key}={value!r}") from error
   return config
 
 
-def parse(config: ConfigDict, items: Sequence[str], option: str = "--set") -> dict[str, Any]:
+def parse(config: ConfigDict, items: Sequence[str], option: str = "--set ") -> dict[str, Any]:
   """Read KEY=VALUE texts as overrides of `config`, each value of its key's type.
 
   A tuple may be written as `(0, 1)` or as its items: `0,1`.
@@ -93,29 +93,34 @@ def parse(config: ConfigDict, items: Sequence[str], option: str = "--set") -> di
   for item in items:
     key, equals, text = item.partition("=")
     if not equals:
-      raise InputError(f"{_before(option)}{item}: give KEY=VALUE")
-    section, name = _find(config, key, option)
+      raise InputError(f"{option}{item}: give KEY=VALUE")
+    section, name = check_key(config, key, option)
     try:
       values[key] = _typed(text, section.get_type(name))
     except (ValueError, KeyError) as error:
-      raise _wrong_type(section, key, _before(option) + item) from error
+      raise _wrong_type(section, key, option + item) from error
   return values
 
 
-def check_key(config: ConfigDict, path: str, option: str = "--config.") -> None:
-  """Raise InputError where `path` (`optimizer.rate`) leads to no key of the config."""
-  here, section = config, ""
-  for name in path.split("."):
-    if not isinstance(here, ConfigDict):
-      hint = f"{section} is a value, no section"
-    elif name in here:
-      here, section = here[name], f"{section}.{name}".strip(".")
-      continue
-    else:
-      near = difflib.get_close_matches(name, sorted(here), 1)
-      hint = f"did you mean {near[0]!r}?" if near else f"its keys are {', '.join(sorted(here))}"
-    place = f"the config section {section}" if section else "the config"
-    raise InputError(f"{_before(option)}{path}: {place} has no key {name!r}; {hint}")
+def check_key(config: ConfigDict, key: str, option: str = "--config.") -> tuple[ConfigDict, str]:
+  """Return the section that holds a key (`optimizer.rate`), and the key's name in it.
+
+  Raises:
+    InputError: there is no such key, or it is a section.
+
+  """
+  names, section, here = key.split("."), config, config
+  for depth, name in enumerate(names):
+    known = sorted(here) if isinstance(here, ConfigDict) else []
+    if name not in known:
+      near = difflib.get_close_matches(name, known, 1)
+      hint = f"did you mean {near[0]!r}?" if near else f"its keys are {', '.join(known) or 'none'}"
+      place = ".".join(names[:depth]) or "the config"
+      raise InputError(f"{option}{key}: {place} has no key {name!r}; {hint}")
+    section, here = here, here[name]
+  if isinstance(here, ConfigDict):
+    raise InputError(f"{option}{key}: it is a section; set its keys: {', '.join(here)}")
+  return section, names[-1]
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -129,23 +134,6 @@ def seeds_of(text: str) -> tuple[int, ...]:
       f"--seeds={text}: give their number (3 stands for 0, 1, 2), or the seeds, such as 0,4"
     )
   return tuple(numbers) if "," in text else tuple(range(numbers[0]))
-
-
-def _before(option: str) -> str:
-  """Return what stands before a key in messages: `--set `, `--config.`."""
-  return option if option.endswith(".") else f"{option} "
-
-
-def _find(config: ConfigDict, key: str, option: str) -> tuple[ConfigDict, str]:
-  """Return the section that holds a key, and the key's name in it."""
-  check_key(config, key, option)
-  *sections, name = key.split(".")
-  for section in sections:
-    config = config[section]
-  if isinstance(config[name], ConfigDict):
-    keys = ", ".join(config[name])
-    raise InputError(f"{_before(option)}{key}: it is a section; set its keys: {keys}")
-  return config, name
 
 
 def _wrong_type(section: ConfigDict, key: str, given: str) -> InputError:

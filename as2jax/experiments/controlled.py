@@ -181,7 +181,7 @@ def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, An
 
 def config(job: str, settings: Mapping[str, Any]) -> Any:
   """Return the config of one of `jobs`."""
-  return overrides.apply(job_files.load(job), settings, f"{job}:")
+  return overrides.apply(job_files.load(job), settings, f"{job}: ")
 
 
 def write_encoders(folder: pathlib.Path) -> None:

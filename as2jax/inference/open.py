@@ -165,7 +165,7 @@ def train(
       columns = ",".join(f"{field}={column}" for field, column in columns.items())
     values |= {"data.columns": columns, "data.drop": drop}
   values |= {"seeds": tuple(seeds), **overrides, "mode": "train"}
-  config = config_overrides.apply(config, values, "overrides:")
+  config = config_overrides.apply(config, values, "overrides: ")
   check.check(config)
   for path, frame in frames.items():
     if not os.path.exists(path):

@@ -437,8 +437,8 @@ def test_a_config_with_keys_that_are_gone_opens_and_goes_on(tmp_path):
   now = tiny.config("triplet")
   old = json.loads(now.to_json())
   old["optimizer"]["average"] = 0.0
-  assert jobs.resolved(old, "config.json").to_json() == now.to_json()
   (tmp_path / "config.json").write_text(json.dumps(old))
+  assert jobs.of_run(str(tmp_path / "config.json")).to_json() == now.to_json()
   (tmp_path / "checkpoints" / "latest" / "0").mkdir(parents=True)
   assert record.claim(tmp_path, now)
   old["optimizer"]["average"] = 0.99
