@@ -141,7 +141,7 @@ def _lacking(folder: epath.Path) -> str:
     for name in needed:
       if not (place / name).exists():
         return str(place / name)
-    if kind == "Transformer" and not vocabulary.is_there(place):
+    if kind == "Transformer" and not vocabulary.file_of(place):
       return f"the tokeniser in {place} ({vocabulary.FILES})"
   return ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from as2jax.data.record import UNKNOWN, Question
-from as2jax.data.text.input_templates import split_parts, unit_parts
+from as2jax.data.text.input_templates import CONTEXT, unit_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,16 +79,15 @@ def single(
 
   Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next.
   """
-  context = len(split_parts(template)[1]) > 0
   units, answers, rows, labels = _numbers(), _numbers(), [], []
   for i, question in enumerate(questions):
     for at, candidate in enumerate(question.candidates):
       if not judged or candidate.label != UNKNOWN:
         unit = units[unit_parts(template, question.text, candidate)]
         rows.append((unit, i, answers[candidate.text], at))
-        around = (candidate.previous_label, candidate.next_label) if context else ()
+        around = (candidate.previous_label, candidate.next_label) if template in CONTEXT else ()
         labels.append((candidate.label, *around))
-  return list(units), _table(rows, 1, labels, 3 if context else 1)
+  return list(units), _table(rows, 1, labels, 3 if template in CONTEXT else 1)
 
 
 def joint(

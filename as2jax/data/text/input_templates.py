@@ -20,20 +20,13 @@ TEMPLATES = {
   "local_context": ("question", "previous", "candidate", "next"),
   "joint": ("question", "candidate"),  # and up to K − 1 further candidates, of roles 2, 3 … K
 }
+CONTEXT = {"context": [2, 3], "local_context": [1, 3]}  # places of the parts that may be empty
 
 
 def unit_parts(template: str, question: str, candidate: Candidate) -> tuple[str, ...]:
   """Return the texts of a question's candidate in the order of `template`, for `build_units`."""
   texts = dict(zip(ROLES, (question, candidate.text, candidate.previous, candidate.next)))
   return tuple(texts[role] for role in TEMPLATES[template])
-
-
-def split_parts(template: str) -> tuple[list[int], list[int]]:
-  """Return positions of the parts that a unit must have, and of its context."""
-  required, context = [], []
-  for i, role in enumerate(TEMPLATES[template]):
-    (context if role in ("previous", "next") else required).append(i)
-  return required, context
 
 
 def truncate(
@@ -45,14 +38,14 @@ def truncate(
   room = np.broadcast_to(room, len(lengths))
   if template == "joint":
     return _to_one_level(lengths, room)
-  required, context = split_parts(template)
-  kept = lengths.copy()
-  if len(required) == 1:
-    kept[:, required] = np.minimum(lengths[:, required], room[:, None])
-  else:
-    kept[:, required] = _longest_first(lengths[:, required], room)
-  if context:
-    kept[:, context] = _longest_first(lengths[:, context], room - kept[:, required].sum(axis=1))
+  if template == "single":
+    return np.minimum(lengths, room[:, None])
+  if template == "pair":
+    return _longest_first(lengths, room)
+  kept, context = lengths.copy(), CONTEXT[template]
+  required = [i for i in range(4) if i not in context]
+  kept[:, required] = _longest_first(lengths[:, required], room)
+  kept[:, context] = _longest_first(lengths[:, context], room - kept[:, required].sum(axis=1))
   return kept
 
 
@@ -122,7 +115,18 @@ def assemble(
   ones.
   """
   units, most = index.shape
-  fixed, kinds, owners, places = _segments(around, types, most)
+  # A unit is a row of segments, one a special token, one a part: of each its id (-1 for a part),
+  # token type and part; and the places of the parts.
+  fixed, kinds, owners, places = [], [], [], []
+  for part in range(most + 1):
+    fixed += [id_ for id_, _ in around[part]]
+    kinds += [type_ for _, type_ in around[part]]
+    owners += [max(part - 1, 0)] * len(around[part])
+    if part < most:
+      places.append(len(fixed))
+      fixed.append(-1)
+      kinds.append(types[min(part, 1)])
+      owners.append(part)
   # Of a missing part, the special tokens before it go, too; those at the end close the last one.
   last = np.arange(len(fixed)) >= len(fixed) - len(around[most])
   opens = np.minimum(np.searchsorted(places, np.arange(len(fixed))), most - 1)
@@ -152,25 +156,6 @@ def assemble(
     "word_role": np.repeat(role.ravel(), counts),
     "word_form": texts.word_form[word],
   }
-
-
-def _segments(
-  around: list[tuple[Special, ...]], types: tuple[int, int], most: int
-) -> tuple[list[int], list[int], list[int], list[int]]:
-  """Return a unit as a row of segments, one a special token, one a part.
-  Of each its id (−1 for a part), token type and part; and the places of the parts.
-  """
-  fixed, kinds, owners, places = [], [], [], []
-  for part in range(most + 1):
-    fixed += [id_ for id_, _ in around[part]]
-    kinds += [type_ for _, type_ in around[part]]
-    owners += [max(part - 1, 0)] * len(around[part])
-    if part < most:
-      places.append(len(fixed))
-      fixed.append(-1)
-      kinds.append(types[min(part, 1)])
-      owners.append(part)
-  return fixed, kinds, owners, places
 
 
 def _ranges(starts: Int64[np.ndarray, "n"], sizes: Int64[np.ndarray, "n"]) -> np.ndarray:

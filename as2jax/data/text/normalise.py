@@ -95,9 +95,9 @@ def apply(
   as it was before that rule; their number is logged, and `kept` takes their ids. A context sentence
   or a title may become empty: there is none then. Raises InputError as `check`.
   """
-  check(names)
   if not names:
     return tuple(questions)
+  check(names)
   rules = [RULES[name] for name in names]
 
   without, result = [], []

@@ -3,76 +3,57 @@
 import array
 import collections
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from as2jax.data.text.input_templates import (
+  CONTEXT,
   ROLES,
   TEMPLATES,
   assemble,
   count_words,
-  split_parts,
   truncate,
 )
 from as2jax.data.text.tokenizer import Tokenizer
-from as2jax.data.text.words import WORD, cumulative, tokenize
+from as2jax.data.text.words import WORD, TextTable, cumulative, tokenize
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
 
 VERSION = 1  # of the arrays and their meaning; part of every cache key
-# The arrays of a table, by what their length is.
-_ARRAYS = {
-  "offsets": {"offsets": np.int64, "word_offsets": np.int64},
-  "tokens": {"ids": np.int32, "type": np.int8, "role": np.int8},
-  "words": {
-    "word_start": np.int32,
-    "word_length": np.int32,
-    "word_role": np.int8,
-    "word_form": np.int32,
-  },
+# The arrays of tokens and of words, in the order of `Unit`.
+_DTYPES = {
+  "ids": np.int32,
+  "type": np.int8,
+  "role": np.int8,
+  "word_start": np.int32,
+  "word_length": np.int32,
+  "word_role": np.int8,
+  "word_form": np.int32,
 }
-
-
-# The slices of one unit.
-Unit = collections.namedtuple("Unit", [*_ARRAYS["tokens"], *_ARRAYS["words"]])
-
-
-def _arrays(tokens: int, units: int, words: int) -> Iterator[tuple[str, int, type]]:
-  """Return name, length and type of each array."""
-  lengths = {"offsets": units + 1, "tokens": tokens, "words": words}
-  for kind, names in _ARRAYS.items():
-    for name, dtype in names.items():
-      yield name, lengths[kind], dtype
+Unit = collections.namedtuple("Unit", _DTYPES)  # the slices of one unit
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UnitTable:
+class UnitTable(TextTable):
   """Holds tokenised units (sentences or joined sequences), one after the other.
 
-  Of each token of unit u, `offsets[u]:offsets[u + 1]`: vocabulary id, token type, part (`ROLES`;
-  special tokens carry the role of the part that they close, or open where they close none). Of each
-  word, `word_offsets[u]:word_offsets[u + 1]` (all 0 without words): its span in tokens from its
-  unit's first, its part, and the number of its form in `forms`, the distinct lower-cased words.
-  `truncated_units` lost tokens to `max_length`, `lost_by_role` tokens; `blank_units` have a
-  question or candidate that holds text but gives no token. `folder` is that of the cache, "" in
-  memory.
+  To tokens and words of a `TextTable`, here of units, it adds a token's type and part (`ROLES`;
+  special tokens carry the role of the part that they close, or open where they close none), and a
+  word's part. `truncated_units` lost tokens to `max_length`, `lost_by_role` tokens; `blank_units`
+  have a question or candidate that holds text but gives no token. `folder` is that of the cache, ""
+  in memory.
   """
 
-  ids: Int32[np.ndarray, "t"]
   type: Int8[np.ndarray, "t"]
   role: Int8[np.ndarray, "t"]
-  offsets: Int64[np.ndarray, "offsets"]
-  word_start: Int32[np.ndarray, "w"]
-  word_length: Int32[np.ndarray, "w"]
   word_role: Int8[np.ndarray, "w"]
-  word_form: Int32[np.ndarray, "w"]
-  word_offsets: Int64[np.ndarray, "offsets"]
-  forms: tuple[str, ...]
   truncated_units: int
   lost_by_role: tuple[int, int, int, int]
   blank_units: int
@@ -84,9 +65,11 @@ class UnitTable:
   ) -> "UnitTable":
     """Make units of so many tokens, all of one role and without words; ids are 0 where not given."""
     offsets = cumulative(np.asarray(lengths, np.int64))
-    shapes = _arrays(int(offsets[-1]), len(lengths), 0)
-    arrays = {name: np.zeros(length, dtype) for name, length, dtype in shapes}
-    arrays |= {"offsets": offsets} if ids is None else {"offsets": offsets, "ids": ids}
+    arrays: dict[str, Any] = {"offsets": offsets, "word_offsets": 0 * offsets}
+    for name, dtype in _DTYPES.items():
+      arrays[name] = np.zeros(0 if name.startswith("word_") else offsets[-1], dtype)
+    if ids is not None:
+      arrays["ids"] = ids
     return cls(**arrays, forms=(), truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
 
   def __len__(self) -> int:
@@ -106,8 +89,8 @@ class UnitTable:
     """Return the slices of unit `index`."""
     tokens = slice(*self.offsets[index : index + 2])
     words = slice(*self.word_offsets[index : index + 2])
-    parts = [getattr(self, name)[tokens] for name in _ARRAYS["tokens"]]
-    return Unit(*parts, *(getattr(self, name)[words] for name in _ARRAYS["words"]))
+    arrays = ((name, getattr(self, name)) for name in _DTYPES)
+    return Unit(*(array[words if name.startswith("word_") else tokens] for name, array in arrays))
 
   def report(self) -> str:
     """Return one line for the log: units, tokens, mean length, what truncation cost."""
@@ -115,12 +98,6 @@ class UnitTable:
       f"{len(self):,} units, {len(self.ids):,} tokens, {self.truncated_units:,} units truncated, "
       f"{self.tokens_lost:,} tokens lost, {self.blank_units:,} units with a text that gives no token"
     )
-
-
-def create_arrays(writer: caches.Writer, tokens: int, units: int, words: int) -> None:
-  """Begin the arrays of a table, each of its length."""
-  for name, length, dtype in _arrays(tokens, units, words):
-    writer.create(name, (length,), dtype)
 
 
 def table_of(entry: caches.Entry | None) -> UnitTable | None:
@@ -163,13 +140,13 @@ def build_units(
   roles = _roles(template, len(units), parts) if roles is None else np.asarray(roles, np.int8)
   roles = roles.reshape(len(units), parts)
   specials = sum(map(len, tokenizer.special.around(parts)))
-  required = parts - len(split_parts(template)[1])
+  required = parts - len(CONTEXT.get(template, ()))
   if max_length < specials + required:
     raise InputError(
       f"max_length {max_length} is too short for the template {template!r}, which "
       f"has {specials} special tokens; give at least {specials + required}"
     )
-  build = lambda writer: _build(units, tokenizer, template, max_length, words, roles, writer)
+  build = functools.partial(_build, units, tokenizer, template, max_length, words, roles)
   if cache:
     key = _key(units, tokenizer, roles, [template, max_length, words])
     entry = caches.cached(caches.place(cache, "units", key), build)
@@ -225,9 +202,12 @@ def _build(
   offsets = cumulative(kept.sum(axis=1) + specials)
   word_offsets = cumulative(word_counts.sum(axis=1))
 
-  create_arrays(writer, int(offsets[-1]), len(units), int(word_offsets[-1]))
-  writer.write("offsets", offsets)
-  writer.write("word_offsets", word_offsets)
+  for name, values in (("offsets", offsets), ("word_offsets", word_offsets)):
+    writer.create(name, values.shape, values.dtype)
+    writer.write(name, values)
+  for name, dtype in _DTYPES.items():
+    total = word_offsets[-1] if name.startswith("word_") else offsets[-1]
+    writer.create(name, (int(total),), dtype)
   for start in range(0, len(index), _CHUNK):
     chunk = slice(start, start + _CHUNK)
     of_units = (values[chunk] for values in (index, kept, word_counts, roles, parts))
@@ -235,8 +215,7 @@ def _build(
       writer.write(name, piece)
   lost = lengths - kept
   there = np.arange(index.shape[1]) < parts[:, None]
-  if template != "joint":
-    there[:, split_parts(template)[1]] = False
+  there[:, CONTEXT.get(template, [])] = False
   named = np.minimum(roles, ROLES["candidate"]) if template == "joint" else roles
   return {
     "forms": texts.forms,
@@ -252,8 +231,8 @@ def _distinct_texts(
   """Return the distinct texts, which of them each part of each unit is, and each unit's parts.
   Parts beyond a unit's last (`joint` alone) are the empty text.
   """
-  names, context = TEMPLATES[template], split_parts(template)[1]
-  numbers: dict[str, int] = {}
+  names, context = TEMPLATES[template], CONTEXT.get(template, ())
+  numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
   index, parts = array.array("q"), array.array("q")
   for row, unit in enumerate(units):
     if isinstance(unit, str) or len(unit) != len(names) and template != "joint":
@@ -265,6 +244,6 @@ def _distinct_texts(
           "the unit out"
         )
     missing = ("",) * (most - len(unit))
-    index.extend(numbers.setdefault(text, len(numbers)) for text in (*unit, *missing))
+    index.extend(numbers[text] for text in (*unit, *missing))
     parts.append(len(unit))
   return list(numbers), np.array(index, np.int64).reshape(-1, most), np.array(parts, np.int64)

@@ -80,12 +80,15 @@ class Tokenizer:
   """
 
   def __init__(self, backend: Any, source: str):
+    from tokenizers import models
+
     backend.no_truncation()
     backend.no_padding()
-    self.backend = backend
-    self.special = _probe(backend, source)
-    skips = _word_level(backend) and backend.model.unk_token == SKIPPED
-    self._skipped = backend.token_to_id(SKIPPED) if skips else None
+    self.backend, self._skipped = backend, None
+    words = isinstance(backend.model, models.WordLevel)
+    self.special = _probe(backend, source, words)
+    if words and backend.model.unk_token == SKIPPED:
+      self._skipped = backend.token_to_id(SKIPPED)
 
   @property
   def vocab_size(self) -> int:
@@ -167,12 +170,6 @@ def load_tokenizer(folder: str) -> Tokenizer:
   return Tokenizer(vocabulary.load_backend(path), str(path))
 
 
-def _word_level(backend: Any) -> bool:
-  from tokenizers import models
-
-  return isinstance(backend.model, models.WordLevel)
-
-
 def _without(encoded: Encoded, skipped: int) -> Encoded:
   """Return `encoded` without the tokens `skipped`, save the first of a text that has no others."""
   text = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)
@@ -188,41 +185,37 @@ def _without(encoded: Encoded, skipped: int) -> Encoded:
   )
 
 
-def _probe(backend: Any, source: str) -> SpecialTokens:
+def _probe(backend: Any, source: str, words: bool) -> SpecialTokens:
   """Find the special tokens in what the tokeniser makes of one text and of two.
   That a tokeniser of words has no separator is its nature; that one of pieces has none is a file
   without its template.
   """
   try:
-    single, pair = backend.encode("a"), backend.encode("a", "b")
+    encodings = backend.encode("a", "b"), backend.encode("a")
   except BaseException as error:  # the library raises nothing more exact; its panics are such
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
       raise
     raise InputError(
       f"{source}: its tokenizer.json or vocabulary is damaged ({error}); get the files again"
     ) from error
-  single_gaps, _ = _gaps(single, 1, source)
-  gaps, types = _gaps(pair, 2, source)
-  if not gaps[1] and not _word_level(backend):
+  gaps, types = [], []  # before, between and after the texts; of the texts
+  for encoding, parts in zip(encodings, (2, 1)):
+    sequence = encoding.sequence_ids
+    edges = [-1]
+    for part in range(parts):
+      if part not in sequence:
+        raise InputError(
+          f"{source}: the tokeniser makes no token of 'a' or 'b'; its vocabulary is not "
+          "whole; get the file again"
+        )
+      edges += [sequence.index(part), len(sequence) - 1 - sequence[::-1].index(part)]
+      types.append(encoding.type_ids[edges[-2]])
+    edges.append(len(sequence))
+    specials = list(zip(encoding.ids, encoding.type_ids, strict=True))
+    gaps += [tuple(specials[a + 1 : b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+  if not gaps[1] and not words:
     raise InputError(
       f"{source}: the tokeniser puts no separator between two texts, so it cannot "
       "join a question and a sentence; give that of BERT, RoBERTa or XLNet"
     )
-  return SpecialTokens(*gaps, *single_gaps, types=types)
-
-
-def _gaps(
-  encoding: Any, parts: int, source: str
-) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
-  """Return the special tokens before, between and after the texts, and the texts' types."""
-  sequence = encoding.sequence_ids
-  places = [[i for i, s in enumerate(sequence) if s == part] for part in range(parts)]
-  if not all(places):
-    raise InputError(
-      f"{source}: the tokeniser makes no token of 'a' or 'b'; its vocabulary is not "
-      "whole; get the file again"
-    )
-  specials = list(zip(encoding.ids, encoding.type_ids, strict=True))
-  edges = [-1, *itertools.chain.from_iterable((p[0], p[-1]) for p in places), len(sequence)]
-  gaps = [tuple(specials[a + 1 : b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-  return gaps, tuple(encoding.type_ids[p[0]] for p in places)
+  return SpecialTokens(*gaps, types=tuple(types[:2]))

@@ -44,23 +44,11 @@ _GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 def file_of(folder: epath.Path) -> str:
-  """Return the name of the file in `folder` that says which id an entry has.
-  Raises InputError where none of `FILES` is there, or one is no file but a directory, a pipe or a
-  device.
+  """Return the name of the file in `folder` that says which id an entry has, "" without one.
+  Raises InputError for one that is no file but a directory, a pipe or a device.
   """
   for name in (*_NAMES, "merges.txt", *_BESIDE):
     refuse_others(folder / name)
-  if name := _first(folder):
-    return name
-  raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")
-
-
-def is_there(folder: epath.Path) -> bool:
-  """Tell whether `folder` holds one of `FILES`."""
-  return bool(_first(folder))
-
-
-def _first(folder: epath.Path) -> str:
   for name in _NAMES:
     if (folder / name).exists() and (name != "vocab.json" or (folder / "merges.txt").exists()):
       return name
@@ -72,8 +60,12 @@ def load_backend(folder: epath.Path) -> Any:
   from tokenizers import Tokenizer
 
   file = file_of(folder)
+  if not file:
+    raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")
   try:
-    settings = _settings(folder)
+    settings = {}
+    if (folder / _SETTINGS).exists():
+      settings = read_object(folder / _SETTINGS, "get the file again")
     if file == "tokenizer.json":
       text = (folder / file).read_text(encoding="utf-8")
       return _as_stated(Tokenizer.from_str(text), text, settings)
@@ -132,20 +124,6 @@ def _without_types(rule: dict[str, Any]) -> bool:
   return changed
 
 
-def _settings(folder: epath.Path) -> dict[str, Any]:
-  """Return what `tokenizer_config.json` says, {} where there is none."""
-  path = folder / _SETTINGS
-  if not path.exists():
-    return {}
-  settings = read_object(path, "get the file again")
-  if (side := settings.get("truncation_side") or "right") != "right":
-    raise InputError(
-      f"{path}: truncation_side is {side!r}, but texts that are too long are cut at their end "
-      "here; set it to 'right' to accept that"
-    )
-  return settings
-
-
 def _require(vocab: dict[str, int], tokens: list[str], where: epath.Path) -> None:
   if missing := set(tokens) - set(vocab):
     raise InputError(
@@ -154,36 +132,32 @@ def _require(vocab: dict[str, int], tokens: list[str], where: epath.Path) -> Non
     )
 
 
-def _special(settings: dict[str, Any], name: str, default: str) -> str:
-  value = settings.get(f"{name}_token") or default
-  return value["content"] if isinstance(value, dict) else value
-
-
-def _known(named: dict[str, str], vocab: dict[str, int]) -> dict[str, Any]:
-  """Replace special tokens that the vocabulary lacks by None: transformers would give them new ids."""
-  return {name: token if token in vocab else None for name, token in named.items()}
+def _special(
+  settings: dict[str, Any], defaults: dict[str, str], vocab: dict[str, int], where: epath.Path
+) -> dict[str, Any]:
+  """Return the special tokens by transformers' names; InputError for one that a pair needs.
+  One that the vocabulary lacks is None: transformers would give it a new id.
+  """
+  tokens = {}
+  for name, default in defaults.items():
+    token = settings.get(f"{name}_token") or default
+    tokens[f"{name}_token"] = token["content"] if isinstance(token, dict) else token
+  _require(vocab, [tokens[f"{name}_token"] for name in ("unk", "cls", "sep")], where)
+  return {name: token if token in vocab else None for name, token in tokens.items()}
 
 
 def _wordpiece(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
   """Convert BERT's; without a setting, cased if and only if the vocabulary has upper-case letters."""
   from transformers import BertTokenizer
 
-  lines = (copy / "vocab.txt").read_text(encoding="utf-8").split("\n")
-  if not lines[-1]:
-    lines.pop()
+  lines = (copy / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
   vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
-  named = {}
-  for name in ("pad", "unk", "cls", "sep", "mask"):
-    named[f"{name}_token"] = _special(settings, name, f"[{name.upper()}]")
-  needed = [named["unk_token"], named["cls_token"], named["sep_token"]]
-  _require(vocab, needed, folder / "vocab.txt")
+  defaults = {name: f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+  named = _special(settings, defaults, vocab, folder / "vocab.txt")
   cased = re.search("[A-Z]", " ".join(token for token in vocab if not token.startswith("[")))
-  return BertTokenizer.from_pretrained(
-    copy,
-    vocab=vocab,
-    do_lower_case=settings.get("do_lower_case", not cased),
-    **_known(named, vocab),
-  ).backend_tokenizer
+  case = settings.get("do_lower_case", not cased)
+  bert = BertTokenizer.from_pretrained(copy, vocab=vocab, do_lower_case=case, **named)
+  return bert.backend_tokenizer
 
 
 def _byte_pairs(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
@@ -191,12 +165,9 @@ def _byte_pairs(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path
   from transformers import AddedToken, RobertaTokenizer
 
   vocab = json.loads((copy / "vocab.json").read_text(encoding="utf-8"))
-  named = {}
-  for name in ("bos", "eos", "cls", "sep", "unk", "pad", "mask"):
-    default = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>"}.get(name, f"<{name}>")
-    named[f"{name}_token"] = _special(settings, name, default)
-  _require(vocab, [named["cls_token"], named["sep_token"]], folder / "vocab.json")
-  named = _known(named, vocab)
+  defaults = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>"}
+  defaults |= {"unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+  named = _special(settings, defaults, vocab, folder / "vocab.json")
   if named["mask_token"]:  # as the published tokenizer.json has it: the space before it is its own
     mask = AddedToken(named["mask_token"], lstrip=True, normalized=False, special=True)
     named["mask_token"] = mask

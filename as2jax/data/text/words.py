@@ -37,17 +37,13 @@ def marks(text: str) -> str:
   return "".join(sorted(c for c in set(text) if unicodedata.category(c).startswith("M")))
 
 
-PLAIN_WORD = re.compile(r"\w+")
-
-
 def plain_words(text: str) -> list[str]:
   """Return the runs of letters, digits and underscores of the lower-cased text, in order.
   The lexical rankers and the overlap features count them. A letter and its accent are one letter,
   in whichever of Unicode's forms they are written (NFC); other marks stay in their word.
   """
   text = unicodedata.normalize("NFC", text).lower()
-  there = marks(text)
-  return re.findall(rf"\w[\w{there}]*", text) if there else PLAIN_WORD.findall(text)
+  return re.findall(rf"\w[\w{marks(text)}]*", text)
 
 
 def plain_form(text: str) -> str:
@@ -85,12 +81,11 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, *, find_words: bool) ->
     encoded = tokenizer.encode(chunk, spans=find_words)
     ids.append(encoded.ids)
     lengths.append(encoded.lengths)
+    words_of = np.zeros(len(chunk), np.int64)
     if find_words:
-      chunk_spans, chunk_counts = _word_spans(chunk, encoded, forms)
+      chunk_spans, words_of = _word_spans(chunk, encoded, forms)
       spans.append(chunk_spans)
-      counts.append(chunk_counts)
-    else:
-      counts.append(np.zeros(len(chunk), np.int64))
+    counts.append(words_of)
   return TextTable(
     np.concatenate(ids),
     cumulative(np.concatenate(lengths)),
@@ -166,16 +161,12 @@ _SHORTENED = {
 }
 
 
-def _stop_words() -> frozenset[str]:
-  stop_words = {*_PLAIN.split(), "i'm", "y'all", "o'clock", "can't", "ain't"}
-  for word in ("wo", "sha", *_NEGATED.split()):
-    stop_words |= {f"{word}n", f"{word}n't"}
-  for end, words in _SHORTENED.items():
-    stop_words |= {word + end for word in words.split()}
-  return frozenset(stop_words)
-
-
-STOP_WORDS = _stop_words()
+_FORMS = {*_PLAIN.split(), "i'm", "y'all", "o'clock", "can't", "ain't"}
+for _word in ("wo", "sha", *_NEGATED.split()):
+  _FORMS |= {f"{_word}n", f"{_word}n't"}
+for _end, _before in _SHORTENED.items():
+  _FORMS |= {_word + _end for _word in _before.split()}
+STOP_WORDS = frozenset(_FORMS)
 
 
 def is_kept(form: str) -> bool:
