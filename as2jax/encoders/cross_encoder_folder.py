@@ -27,7 +27,7 @@ def read(folder: epath.PathLike) -> SentenceFolder | None:
   listed = [("Transformer", folder)]
   if (folder / hub.MODULES).exists():
     listed = sentence_folder.modules(folder)
-  transformer, prompt = listed[0][1], sentence_folder.named_prompts(folder)[1]
+  transformer, prompt = listed[0][1], sentence_folder.read_prompts(folder)[2]
   if len(listed) == 1:
     config = _classifier_config(transformer)
     if config is None:
@@ -111,34 +111,3 @@ def _classifier(
     for leaf, value in arrays.items():
       params[f"layer_{number}/{leaf}"] = value
   return (pooling,), layers, params
-
-
-def write_modules(
-  folder: epath.PathLike,
-  *,
-  width: int,
-  pooling: Sequence[str],
-  layers: Sequence[tuple[tuple, Mapping[str, np.ndarray]]],
-  prompt: str,
-  max_length: int,
-  lower_case: bool,
-  version: str,
-) -> None:
-  """Writes the modules of a `CrossEncoder` whose transformer lies at the folder's root.
-
-  Where it is a sequence classifier, scores and all, no `pooling` and `layers` follow. `prompt` is put
-  before every pair; other arguments are those of `sentence_folder.write_sentence_modules`.
-  """
-  text: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": lower_case}
-  settings: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
-  settings["model_type"] = "CrossEncoder"
-  if prompt:
-    settings |= {"prompts": {"query": prompt}, "default_prompt_name": "query"}
-  if pooling:  # else the transformer's config states the sigmoid of its scores
-    settings["activation_fn"] = "torch.nn.modules.activation.Sigmoid"
-  else:
-    text |= {"transformer_task": "sequence-classification", "module_output_name": SCORES}
-  sentence_folder.write_modules(
-    folder, width=width, pooling=pooling, layers=layers, output=SCORES, settings=text
-  )
-  sentence_folder.write_settings(folder, version, settings)

@@ -406,7 +406,9 @@ def load(folder: epath.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
           params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
         else:
           params[path] = value.reshape(value.shape[-3:])  # of a convolution over one row
-  except (OSError, RuntimeError, KeyError) as error:  # h5py raises all of these
+  except InputError:
+    raise
+  except (OSError, RuntimeError, KeyError, ValueError) as error:  # h5py raises all of these
     raise InputError(f"{file}: not a whole HDF5 file ({error}); fetch or copy it again") from None
   return fields, traverse_util.unflatten_dict(params, sep="/")
 

@@ -2,7 +2,7 @@
 
 A folder lists its modules in `modules.json`: a transformer, a pooling of its token vectors, and layers
 on the vector of a text. `read` turns them into the fields and parameters of
-`as2jax.models.biencoder.SentenceBert`; `write_sentence_modules` writes them.
+`as2jax.models.biencoder.SentenceBert`; `write_modules` writes them.
 """
 
 import dataclasses
@@ -24,8 +24,6 @@ from as2jax.runtime.files import read_json
 PUBLISHED = ("sentence_bert", "reranker")
 SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER_CONFIG = "sentence_bert_config.json"  # older releases name it by the architecture
-# Keys of these files that change what the transformer reads, and are not implemented.
-NOT_READ = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 # The library's pooling modes -> those of `as2jax.layers.pooling`, in the order in which it joins
 # the vectors of a folder that names its modes by flags.
 POOLINGS = {
@@ -84,7 +82,7 @@ class SentenceFolder:
 def read(folder: epath.PathLike) -> SentenceFolder:
   """Reads all of a sentence-transformers folder but the transformer's own weights."""
   folder = epath.Path(folder)
-  listed, prompts = modules(folder), _prompts(folder)
+  listed, prompts = modules(folder), read_prompts(folder)[:2]
   pooling, layers, params = read_layers(folder, listed, "dense", prompted=any(prompts))
   normalize = layers[-1:] == [("normalize",)]
   dense = layers[: len(layers) - normalize]
@@ -105,7 +103,8 @@ def described(
   prompts: tuple[str, str],
 ) -> SentenceFolder:
   """Adds the length of texts (without a statement the tokeniser's limit) and their lower-casing."""
-  settings = _text_settings(transformer)
+  file = (*sorted(transformer.glob("sentence_*_config.json")), transformer / TRANSFORMER_CONFIG)[0]
+  settings = read_config(file)
   length = settings.get("max_seq_length")
   if length is None:
     length = read_config(transformer / "tokenizer_config.json").get("model_max_length", math.inf)
@@ -152,23 +151,14 @@ def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
   return listed
 
 
-def named_prompts(folder: epath.Path) -> tuple[dict[str, str], str]:
-  """Reads the prompts of a folder by name, and the default one, or ""."""
-  file = folder / SETTINGS
-  settings = read_config(file)
-  prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-  if not isinstance(prompts, dict) or default not in (None, *prompts):
-    raise InputError(f"{file}: prompts are no texts by name, of which default_prompt_name is one")
-  return prompts, prompts.get(default, "")
-
-
-def _prompts(folder: epath.Path) -> tuple[str, str]:
-  """Returns what is put before questions and before candidates: a prompt of their own, or the default."""
-  prompts, default = named_prompts(folder)
-  candidate = default
+def read_prompts(folder: epath.Path) -> tuple[str, str, str]:
+  """Reads what is put before questions and before candidates, else the default, and the default."""
+  settings = read_config(folder / SETTINGS)
+  prompts = settings.get("prompts") or {}
+  default = candidate = prompts.get(settings.get("default_prompt_name"), "")
   for name in ("corpus", "passage", "document"):  # the last that is there
     candidate = prompts.get(name, candidate)
-  return prompts.get("query", default), candidate
+  return prompts.get("query", default), candidate, default
 
 
 def read_layers(
@@ -288,19 +278,6 @@ def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dic
   return tensors
 
 
-def _text_settings(folder: epath.Path) -> dict[str, Any]:
-  """Reads what the library's own file in a transformer's folder says; {} where there is none."""
-  file = (*sorted(folder.glob("sentence_*_config.json")), folder / TRANSFORMER_CONFIG)[0]
-  settings = read_config(file)
-  for key in NOT_READ:
-    if settings.get(key):
-      raise InputError(
-        f"{file}: {key} is {settings[key]!r:.80}; implemented is one length for all texts, "
-        "max_seq_length, and the tokeniser as it is"
-      )
-  return settings
-
-
 def similarity(folder: epath.PathLike) -> str | None:
   """Returns the library's name of the function that compares two vectors, as the folder states it."""
   return read_config(epath.Path(folder) / SETTINGS).get("similarity_fn_name")
@@ -316,56 +293,46 @@ def read_config(file: epath.Path) -> dict[str, Any]:
   return content
 
 
-def write_sentence_modules(
-  folder: epath.PathLike,
-  *,
-  width: int,
-  fields: Mapping[str, Any],
-  params: Mapping[str, np.ndarray],
-  max_length: int,
-  lower_case: bool,
-  similarity: str,
-  version: str,
-  prompts: Sequence[str] = ("", ""),
-) -> None:
-  """Writes all of a sentence-transformers folder but the transformer, which lies at its root.
-
-  `width` is that of token vectors, `similarity` the library's name of the function that compares two
-  vectors (cosine or euclidean), `version` that of as2jax; see `SentenceFolder` for the others.
-  """
-  layers = []
-  for number, dense in enumerate(fields["dense"]):
-    leaves = {leaf: params.get(f"dense_{number}/{leaf}") for leaf in ("kernel", "bias")}
-    layers.append((("dense", *dense), leaves))
-  if fields["normalize"]:
-    layers.append((("normalize",), {}))
-  text = {"max_seq_length": max_length, "do_lower_case": lower_case}
-  write_modules(folder, width=width, pooling=fields["pooling"], layers=layers, settings=text)
-  settings = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": similarity}
-  if any(prompts):
-    settings["prompts"] = {"query": prompts[0], "document": prompts[1]}
-  write_settings(folder, version, settings)
-
-
 def write_modules(
   folder: epath.PathLike,
   *,
-  settings: Mapping[str, Any],
-  width: int = 0,
-  pooling: Sequence[str] = (),
-  layers: Sequence[tuple[tuple, Mapping[str, Any]]] = (),
-  output: str = SENTENCE,
+  width: int,
+  pooling: Sequence[str],
+  layers: Sequence[tuple[tuple, Mapping[str, Any]]],
+  prompts: Sequence[str],
+  max_length: int,
+  lower_case: bool,
+  version: str,
+  similarity: str = "",
 ) -> None:
-  """Writes the list of modules, each module behind the transformer, and the texts' settings.
+  """Writes all of a sentence-transformers folder but the transformer, which lies at its root.
 
   Args:
-    settings: of the file beside the transformer, whose token vectors have `width`.
-    pooling: our modes; none where no module is behind the transformer.
+    width: of token vectors.
+    pooling: our modes; none for a cross-encoder whose transformer gives the scores.
     layers: of `as2jax.layers.vectors` with their parameters by leaf.
-    output: the library's name of what the last dense layer gives.
+    prompts: see `SentenceFolder`; a cross-encoder has one for the pair, the first.
+    version: of as2jax.
+    similarity: the library's name of the function that compares two vectors (cosine or euclidean);
+      "" for a cross-encoder.
 
   """
-  folder = epath.Path(folder)
+  folder, output = epath.Path(folder), SENTENCE
+  text: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": lower_case}
+  settings: dict[str, Any] = {"__version__": {"as2jax": version}}
+  settings |= {"prompts": {}, "default_prompt_name": None}
+  if similarity:
+    settings["similarity_fn_name"] = similarity
+    if any(prompts):
+      settings["prompts"] = {"query": prompts[0], "document": prompts[1]}
+  else:
+    output, settings["model_type"] = SCORES, "CrossEncoder"
+    if prompts[0]:
+      settings |= {"prompts": {"query": prompts[0]}, "default_prompt_name": "query"}
+    if pooling:  # else the transformer's config states the sigmoid of its scores
+      settings["activation_fn"] = "torch.nn.modules.activation.Sigmoid"
+    else:
+      text |= {"transformer_task": "sequence-classification", "module_output_name": SCORES}
   listed = [("", "Transformer")]
   if pooling:
     listed.append(("1_Pooling", "Pooling"))
@@ -393,7 +360,8 @@ def write_modules(
     kind = f"sentence_transformers.models.{kind}"
     entries.append({"idx": i, "name": str(i), "path": path, "type": kind})
   write_json(folder / MODULES, entries)
-  write_json(folder / TRANSFORMER_CONFIG, dict(settings))
+  write_json(folder / TRANSFORMER_CONFIG, text)
+  write_json(folder / SETTINGS, settings)
 
 
 def _pooling_config(width: int, pooling: Sequence[str]) -> dict[str, Any]:
@@ -404,8 +372,3 @@ def _pooling_config(width: int, pooling: Sequence[str]) -> dict[str, Any]:
     return {"word_embedding_dimension": width, **flags, "include_prompt": True}
   modes.sort(key=lambda mode: pooling.index(POOLINGS[mode]))
   return {"embedding_dimension": width, "pooling_mode": modes, "include_prompt": True}
-
-
-def write_settings(folder: epath.PathLike, version: str, settings: Mapping[str, Any]) -> None:
-  """Writes the library's settings, with the version of as2jax."""
-  write_json(epath.Path(folder) / SETTINGS, {"__version__": {"as2jax": version}, **settings})

@@ -127,17 +127,22 @@ def write(
     lower_case: whether texts are lower-cased before the tokeniser sees them.
 
   """
-  encoder, prompts = components.model.encoder, components.prompts
+  encoder = components.model.encoder
   family = families.of(encoder)
   source = {"base": base, "encoder": encoder, "family": family}
-  texts = {"max_length": components.config.data.max_length, "lower_case": lower_case}
+  prompts = dataclasses.astuple(components.prompts)
   # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
   pooler = components.source.pooler if form.kind == "sentence_transformer" else None
   tensors = weights.to_tensors(
     _below(params, "encoder/"), pooler, family=family, num_heads=encoder.num_heads
   )
-  stems, settings, layers = (), {}, []
-  if form.kind != "sentence_transformer":
+  stems, settings, layers, pooling = (), {}, [], form.pooling
+  if form.kind == "sentence_transformer":
+    for number, dense in enumerate(form.dense):
+      layers.append((("dense", *dense), _below(params, f"dense_{number}/")))
+    if form.normalize:
+      layers.append((("normalize",), {}))
+  else:
     stems, settings, layers = _head(form, family, params, base)
   if stems:
     tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
@@ -147,26 +152,19 @@ def write(
   transformer_folder.write_transformer(
     folder, tensors, architecture=architecture, settings=settings, **source
   )
-  if form.kind == "sentence_transformer":
-    sentence_folder.write_sentence_modules(
+  if stems:
+    pooling, layers = (), []
+  if not stems or prompts[0] or lower_case:
+    sentence_folder.write_modules(
       folder,
       width=encoder.hidden_size,
-      fields={"pooling": form.pooling, "dense": form.dense, "normalize": form.normalize},
-      params=params,
-      similarity=form.score,
+      pooling=pooling,
+      layers=layers,
+      prompts=prompts,
+      max_length=components.config.data.max_length,
+      lower_case=lower_case,
       version=__version__,
-      prompts=dataclasses.astuple(prompts),
-      **texts,
-    )
-  elif not stems or prompts.question or lower_case:
-    cross_encoder_folder.write_modules(
-      folder,
-      width=encoder.hidden_size,
-      pooling=() if stems else form.pooling,
-      layers=() if stems else layers,
-      prompt=prompts.question,
-      version=__version__,
-      **texts,
+      similarity=form.score if form.kind == "sentence_transformer" else "",
     )
   transformer_folder.write_tokenizer(
     folder,

@@ -183,18 +183,25 @@ def sentence_model(folder, **changes):
   if not folder.exists():
     tiny_encoders.folder("bert", folder)
   shutil.rmtree(folder / "1_Pooling", ignore_errors=True)
-  settings = {"max_length": 20, "lower_case": True, "prompts": ("query: ", ""), "modes": ("mean",)}
-  settings |= changes
-  fields = {"pooling": settings.pop("modes"), "dense": (), "normalize": False}
-  sentence_folder.write_sentence_modules(
-    folder, width=16, fields=fields, params={}, similarity="cosine", version="x", **settings
+  settings = {
+    "max_length": 20,
+    "lower_case": True,
+    "prompts": ("query: ", ""),
+    "pooling": ("mean",),
+  }
+  sentence_folder.write_modules(
+    folder, width=16, layers=(), similarity="cosine", version="x", **settings | changes
   )
   return str(folder)
 
 
 @pytest.mark.parametrize(
   "changes, key",
-  [({"prompts": ("", "")}, "prompts"), ({"modes": ("cls",)}, "fields"), ({"max_length": 9}, "max")],
+  [
+    ({"prompts": ("", "")}, "prompts"),
+    ({"pooling": ("cls",)}, "fields"),
+    ({"max_length": 9}, "max"),
+  ],
 )
 def test_a_published_model_that_has_changed_since_a_run_began_is_refused(changes, key, tmp_path):
   source = sentence_model(tmp_path / "published")

@@ -132,22 +132,24 @@ def test_a_cased_vocabulary_stays_cased(tmp_path):
 
 @pytest.mark.parametrize("pooling", [("mean",), ("cls", "weighted_mean"), ("weighted_mean", "cls")])
 def test_sentence_modules_come_back(pooling, tmp_path):
-  fields = {
-    "pooling": pooling,
-    "dense": ((3, "relu", False), (2, "identity", True)),
-    "normalize": len(pooling) > 1,
-  }
+  dense, normalize = ((3, "relu", False), (2, "identity", True)), len(pooling) > 1
   rng = np.random.default_rng(0)
   params = {
     "dense_0/kernel": rng.normal(size=(4 * len(pooling), 3)),
     "dense_1/kernel": rng.normal(size=(3, 2)),
     "dense_1/bias": rng.normal(size=2),
   }
-  sentence_folder.write_sentence_modules(
+  layers = [
+    (("dense", *dense[0]), {"kernel": params["dense_0/kernel"]}),
+    (("dense", *dense[1]), {leaf: params[f"dense_1/{leaf}"] for leaf in ("kernel", "bias")}),
+    *[(("normalize",), {})] * normalize,
+  ]
+  sentence_folder.write_modules(
     tmp_path,
     width=4,
-    fields=fields,
-    params=params,
+    pooling=pooling,
+    layers=layers,
+    prompts=("", "text: "),
     max_length=30,
     lower_case=True,
     similarity="cosine",
@@ -155,7 +157,9 @@ def test_sentence_modules_come_back(pooling, tmp_path):
   )
   (tmp_path / "config.json").write_text("{}")
   actual = sentence_folder.read(tmp_path)
-  assert (actual.fields, actual.max_length, actual.lower_case) == (fields, 30, True)
+  fields = {"pooling": pooling, "dense": dense, "normalize": normalize}
+  assert (actual.fields, actual.prompts) == (fields, ("", "text: "))
+  assert (actual.max_length, actual.lower_case) == (30, True)
   assert actual.params.keys() == params.keys()
   for name, value in params.items():
     np.testing.assert_array_equal(actual.params[name], value.astype(np.float32))

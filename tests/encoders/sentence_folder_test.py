@@ -210,10 +210,6 @@ FIRST = [
     (lambda f: modules_of(f, ("0", FIRST[0][1]), FIRST[1]), "no Transformer whose folder has a"),
     (lambda f: modules_of(f, *FIRST[::-1]), "first module is no Transformer"),
     (lambda f: modules_of(f, FIRST[0]), "no Pooling follows"),
-    (
-      lambda f: change(f / "0_Transformer" / "sentence_bert_config.json", query_length=5),
-      "sentence_bert_config.json: query_length is 5; implemented is one length",
-    ),
     (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: absent, or"),
     (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="sum"), "'sum'.*modes are cls"),
     (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode_new=True), "pooling_mode_new"),
@@ -224,10 +220,6 @@ FIRST = [
     (
       lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),
       "'token_embeddings'; only",
-    ),
-    (
-      lambda f: change(f / "config_sentence_transformers.json", {}, default_prompt_name="p"),
-      "of which default_prompt_name is one",
     ),
   ],
 )
