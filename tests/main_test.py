@@ -52,7 +52,6 @@ def _in_the_repository(monkeypatch):
 @pytest.mark.parametrize(
   "override, key, value",
   [
-    ("--config.model.pooling=max", "model.pooling", "max"),
     ("--config.seeds=(0, 1)", "seeds", (0, 1)),
     ("--config.seeds=3", "seeds", (3,)),
     (
@@ -60,14 +59,11 @@ def _in_the_repository(monkeypatch):
       "optimizer.lr_multipliers",
       (("encoder/", 0.0),),
     ),
-    ("--config.optimizer.lr_multipliers=()", "optimizer.lr_multipliers", ()),
     ("--config.evaluation.splits=dev", "evaluation.splits", ("dev",)),
     ("--config.encoder.hidden_dropout=0.0", "encoder.hidden_dropout", 0.0),  # a placeholder
-    ("--config.encoder.hidden_dropout=0", "encoder.hidden_dropout", 0.0),
     ("--config.encoder.precision=highest", "encoder.precision", "highest"),
     ("--config.optimizer.rate=1e-3", "optimizer.rate", 1e-3),
     ("--config.loss.margin=1", "loss.margin", 1.0),
-    ("--config.batch.packed=false", "batch.packed", False),
     ("--noconfig.batch.packed", "batch.packed", False),
     ("--config.batch.row_lengths=(64, 128)", "batch.row_lengths", (64, 128)),
   ],
@@ -84,27 +80,20 @@ def test_overrides(override, key, value):
   [
     ([], ["--config is missing", ":sample"]),
     (["--config=configs/wikiqa_tripel.py"], ["no file", "did you mean wikiqa_triplet?"]),
-    (["--config=configs/zebra.py"], ["no file configs/zebra.py", "the jobs are asnq_tanda, "]),
     (["--config=pyproject.toml"], ["pyproject.toml is no Python file"]),
     ([f"--config={TRIPLET}:sampel"], ["'sampel' is not known", "did you mean 'sample'?"]),
-    ([f"--config={TRIPLET}:zebra"], ["'zebra' is not known", "use sample, minilm, "]),
-    (["--config=configs/wikiqa_baseline.py:sample"], ["name one of word_overlap"]),
     (
       [f"--config={TRIPLET}", "--config.optimizer.rat=1"],
       ["optimizer has no key 'rat'", "did you mean 'rate'?"],
     ),
-    ([f"--config={TRIPLET}", "--config.zebra=1"], ["no key 'zebra'", "its keys are batch, "]),
     ([f"--config={TRIPLET}", "--config.epochs.first=1"], ["'first'", "epochs has no key"]),
     ([f"--config={TRIPLET}", "--config.epochs=many"], ["--config.epochs=many", "type int"]),
     ([f"--config={TRIPLET}", "--processes=many"], ["argument --processes: invalid int value"]),
-    ([f"--config={TRIPLET}", "--config.optimizer.rate=fast"], ["optimizer.rate=fast", "float"]),
     ([f"--config={TRIPLET}", "--config.batch.packed=maybe"], ["batch.packed=maybe", "bool"]),
     ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["it is a section", "rate"]),
-    ([f"--config={TRIPLET}", "--worksdir=x"], ["'--worksdir=x'", "--workdir"]),
     ([f"--config={TRIPLET}", "epochs=1"], ["no option 'epochs=1'"]),
     (["--config=configs/rerun.py"], ["--config=rerun:runs/x/config.json"]),
     (["--config=rerun:nowhere.json"], ["no file nowhere.json", "--workdir"]),
-    (["--config=wikiqa_tripet:sample"], ["no file wikiqa_tripet", "did you mean wikiqa_triplet?"]),
   ],
 )
 def test_a_wrong_command_line_is_one_line(argv, parts):
@@ -130,9 +119,7 @@ def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
   "name, content, parts",
   [
     ("x.json", '{"model": ', ["not valid JSON", "line 1"]),
-    ("x.json", "[1]", ["no config of a run"]),
     ("x.json", '{"model": {"a.b": 1}, "loss": {}}', ["model = ", "does not fit", "a.b"]),
-    ("x.json", '{"model": {}, "loss": {}, "encoder": [1]}', ["encoder = [1]", "does not fit"]),
     ("x.json", '{"model": {}, "loss": {}, "optimizer": {"rat": 1}}', ["rat", "does not fit"]),
     ("x.json", '{"model": {}, "loss": {}, "epochs": "many"}', ["epochs", "many"]),
     ("x.py", "def get_config():\n  return 1 / 0\n", [":2: ZeroDivisionError"]),
@@ -151,31 +138,19 @@ def test_a_config_that_is_wrong_itself(tmp_path, name, content, parts):
 
 # key=value on the command line -> what the message says; found before anything is read or written
 OUT_OF_RANGE = {
-  "mode=trian": "train, evaluate, predict",
   "select=mapp": "map, mrr",
-  "epochs=-1": "0 or more",
-  "patience=0": "1 or more",
-  "seeds=()": "such as",
   "seeds=0,0": "different",
   "seeds=a,": "whole",
   "evaluation.splits=tset": "train, dev, test",
-  "evaluation.ties=luck": "expected",
   "data.train_fraction=1.5": "up to 1",
-  "data.train_filter=some": "answerable",
   "data.max_length=3": "4 or more",
   "data.mined=(1,)": "paths as texts",
   "data.prompts=a,": "such as ('query: ', '')",
   "batch.row_lengths=128,64": "shortest first",
-  "batch.rows=0": "1 or more",
-  "batch.sampler=ordered": "paper, grouped, shared",
   "optimizer.rate=nan": "finite",
   "optimizer.lr_multipliers=(('(', 0.0),)": "regular expression",
   "optimizer.lr_multipliers=('head', 0.0)": "(regular expression, factor) pairs",
-  "optimizer.clip_norm=-1": "0 or more",
-  "optimizer.name=adamw": "adam, adadelta, sgd",
   "model.name=zebra": "biencoder",
-  "model.score=zebra": "cosine",
-  "encoder.name=zebra": "bert",
   "loss.name=none": "nothing is trained; set epochs to 0",
 }
 

@@ -39,11 +39,8 @@ def evaluate(
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
   process.begin_run()
-  import os
-
   from as2jax.data import dataset as datasets
   from as2jax.inference import open as opening
-  from as2jax.runtime.files import read_json
 
   if not data and (columns or drop):
     raise InputError("--columns and --drop are for a file of your own: name it, --data=FILE")
@@ -60,15 +57,10 @@ def evaluate(
   if settings or splits:
     raise InputError(f"--set and --splits are for runs: {system} is none")
   if not data:
-    config = os.path.join(system, "config.json")
-    if os.path.exists(config):  # perhaps a run's, and damaged
-      read_json(config)
     raise InputError(
       f"{system} holds no run, which would have data of its own: train first, or name labelled "
       "questions, --data=wikiqa:test or --data=FILE"
     )
-  if rules and os.path.isfile(system):
-    raise InputError(f"--rules={rules}: {system} has scores already, for which no text is read")
   _on_questions(system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form)
 
 

@@ -27,22 +27,20 @@ class Trace:
   def __init__(self, workdir: epath.PathLike):
     global _wanted
     self.folder = epath.Path(workdir) / "profile"
-    self._left, _wanted = _wanted and WARM_UP + _wanted, 0
-    self._steps, self._begun = self._left - WARM_UP, False
+    self._steps, _wanted = _wanted, 0
+    self._passed, self._begun = 0, False
 
   def after_step(self, step: int, result: Any) -> None:
     """Begins or ends the trace; only then it waits for `result`, the outputs of the step."""
-    if not self._left:
-      return
-    self._left -= 1
-    if self._left == self._steps:
+    self._passed += 1
+    if self._steps and self._passed == WARM_UP:
       import jax  # here, so that `main` may look at its flags first
 
       jax.block_until_ready(result)
       log.info("tracing %d steps from step %d on", self._steps, step + 1)
       jax.profiler.start_trace(str(self.folder))
       self._begun = True
-    elif not self._left:
+    elif self._passed == WARM_UP + self._steps:
       self.close(step, result)
 
   def close(self, step: int, result: Any) -> None:
@@ -53,8 +51,6 @@ class Trace:
       jax.block_until_ready(result)
       jax.profiler.stop_trace()
       log.info("traced to step %d: pip install xprof; xprof --logdir=%s", step, self.folder)
-    elif self._left:
-      log.warning(
-        "--profile: the training ended before its step %d: nothing was traced", WARM_UP + 1
-      )
-    self._left, self._begun = 0, False
+      self._begun = False
+    elif self._steps and self._passed < WARM_UP:
+      log.warning("--profile: the training ended before step %d: nothing was traced", WARM_UP + 1)

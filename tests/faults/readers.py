@@ -13,17 +13,14 @@ import zipfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import tiny
 import tiny_elmo
 import tiny_encoders
 
-from as2jax.config import jobs
 from as2jax.data import trec_files
 from as2jax.data.inputs import protocol as fitted
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import elmo, static, transformer_folder, weights, word_vectors
-from as2jax.evaluation import results
 from as2jax.training.metrics_log import MetricsLog
 from tests.faults.fuzz import Reader, judged
 
@@ -208,16 +205,12 @@ def _fitted() -> list[Reader]:
 
 
 def evaluations() -> list[Reader]:
-  """The readers of run files, judgements, scores and results."""
+  """The readers of run files, judgements, scores and logs."""
   run = "".join(f"q{i} Q0 c{j} {j + 1} {9 - j}.5 tag\n" for i in range(3) for j in range(4))
   qrels = "".join(f"q{i} 0 c{j} {j % 2}\n" for i in range(3) for j in range(4))
   table = "question\tcandidates\tpositives\tmap\n" + "".join(f"q{i}\t4\t1\t0.5\n" for i in range(5))
   lines = lambda path: len([x for x in path.read_bytes().split(b"\n") if x.strip()])
   pairs = lambda read: lambda path: sum(map(len, read(path).values())) == lines(path)
-  written = {
-    "name": "x", "task": "rerank", "metrics": {"map[x-clean/test]": {"mean": 0.5, "sd": None}},
-    "seeds": [{"seed": 0}],
-  }  # fmt: skip
   rows = "".join(json.dumps({"seed": 0, "step": i, "loss": 0.5}) + "\n" for i in range(6))
 
   return [
@@ -229,11 +222,6 @@ def evaluations() -> list[Reader]:
       judged(
         "table.tsv", lambda p: len(trec_files.read_per_question(p)[0]) == max(lines(p) - 1, 0)
       ),
-    ),
-    Reader(
-      "results.json",
-      [json.dumps(written, indent=2).encode()],
-      judged("results.json", lambda p: results.read(p.parent) == json.loads(p.read_bytes())),
     ),
     Reader("metrics.jsonl", [rows.encode()], judged("metrics.jsonl", _rolled_back)),
   ]
@@ -251,16 +239,6 @@ def _rolled_back(path: pathlib.Path) -> bool:
   return path.read_bytes().decode() == "".join(kept)
 
 
-def folders() -> list[Reader]:
-  """The reader of a run's config."""
-  configs = [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")]
-  return [
-    Reader(
-      "config.json of a run", configs, judged("config.json", lambda p: bool(jobs.of_run(str(p))))
-    )
-  ]
-
-
 def readers() -> list[Reader]:
   """All of them."""
-  return [*evaluations(), *folders(), *weight_formats(), *encoders()]
+  return [*evaluations(), *weight_formats(), *encoders()]

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from as2jax.runtime import cache, files
+from as2jax.runtime import cache
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
 
@@ -97,32 +97,6 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
     assert build.times == seed + 2
     (line,) = caplog.messages
     assert line.startswith(f"{folder}: the cache is damaged") and line.endswith("is made anew")
-
-
-def test_a_file_is_read_for_its_checksum_once_a_process(tmp_path, monkeypatch):
-  monkeypatch.setattr(files, "_SETTLED", -1.0)
-  computed, compute = [], files.compute_checksum
-  folder = take(tmp_path, Build()).folder
-  counted = lambda path: computed.append(path) or compute(path)
-  monkeypatch.setattr(files, "compute_checksum", counted)
-  for _ in range(3):
-    assert cache.read(folder) is not None
-  assert not computed
-  time.sleep(0.02)
-  os.utime(folder / "values.npy")
-  assert cache.read(folder) is not None
-  assert computed == [folder / "values.npy"]
-
-
-def test_an_error_leaves_nothing(tmp_path):
-  def incomplete(writer):
-    writer.create("values", VALUES.shape, VALUES.dtype)
-    writer.write("values", VALUES[:2])
-    return {}
-
-  with pytest.raises(AssertionError, match="'values': 2"):
-    take(tmp_path, incomplete)
-  assert entries(tmp_path) == []
 
 
 KILLED = """

@@ -6,11 +6,8 @@ import platform
 import subprocess
 
 import pytest
-import tiny
 
-from as2jax.inference import modes
 from as2jax.runtime.devices import TUNABLE, huge_pages_advice, huge_pages_environment
-from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SETTINGS = [
@@ -37,21 +34,6 @@ def test_a_child_gets_the_tunable(glibc):
 def test_the_users_settings_win(glibc, name, value):
   assert huge_pages_environment({name: value}) == {name: value}
   assert huge_pages_advice({name: value}) == ""
-
-
-def test_a_process_without_them_says_so_in_one_line(glibc, monkeypatch, caplog, tmp_path):
-  for name in list(os.environ):
-    if name == "GLIBC_TUNABLES" or name.startswith(("MALLOC_", "AS2JAX_ALLOCATOR")):
-      monkeypatch.delenv(name)
-  process = os.getpid()
-  for tunables in ("", TUNABLE):
-    if tunables:
-      monkeypatch.setenv("GLIBC_TUNABLES", tunables)
-    caplog.clear()
-    with caplog.at_level("INFO"), pytest.raises(InputError, match="holds no run"):
-      modes.run(tiny.config(mode="evaluate"), str(tmp_path))
-    said = [record.getMessage() for record in caplog.records if "huge pages" in record.getMessage()]
-    assert len(said) == (0 if tunables else 1) and os.getpid() == process
 
 
 @pytest.mark.parametrize("name,value", [("HOME", "x"), *SETTINGS])

@@ -14,6 +14,7 @@ import tiny_encoders
 
 from as2jax.config import jobs, words
 from as2jax.data import dataset as datasets
+from as2jax.encoders import transformer_folder
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import __main__ as benchmarks
 from launch.benchmarks import ranking, start, steps
@@ -47,7 +48,8 @@ def shapes(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     folder = tmp_path_factory.mktemp("shapes")
     for name, shape in (("bert", "minilm"), ("modernbert", "ettin-17m")):
-      patch.setitem(steps.SHAPES, shape, str(tiny_encoders.folder(name, folder / name)))
+      patch.setitem(steps.SHAPES, shape, tiny_encoders.folder(name, folder / name))
+    patch.setattr(transformer_folder, "published", transformer_folder.read_family)
     yield
 
 

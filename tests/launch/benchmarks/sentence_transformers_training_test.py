@@ -1,6 +1,5 @@
 """What sentence-transformers is trained on, and which epoch is kept."""
 
-import argparse
 import collections
 import types
 
@@ -85,12 +84,3 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
   assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
   ids, table = read_per_question(tmp_path / "seed-0.dev.tsv")
   assert ids == ["q0", "q1"] and table["map"].tolist() == [1.0, 0.0]
-
-
-def test_their_trainer_takes_the_rate_the_warm_up_and_the_device():
-  flags = argparse.Namespace(output="out", epochs=2, batch=8, rate=1e-4, warmup=0.5, device="cuda")
-  its = training.arguments(flags, 3)
-  assert (its["learning_rate"], its["warmup_steps"], its["seed"]) == (1e-4, 0.5, 3)
-  assert not its["use_cpu"]
-  flags.device = "cpu"
-  assert training.arguments(flags, 3)["use_cpu"]
