@@ -28,7 +28,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder
 
 VERSION = 1  # of the vectors and their meaning; part of every key
-STORAGE = ("float32", "float16")
 # Fields of an encoder that do not change what it computes without dropout.
 _SILENT = ("hidden_dropout", "attention_dropout", "unroll", "remat", "parent", "name")
 _NAME = "features"  # of the array in the cache
@@ -144,8 +143,6 @@ class FrozenEncoder:
   def __init__(
     self, source: Source, *, digest: str, storage: str, cache: str, rows: int, row_length: int
   ):
-    if storage not in STORAGE:
-      raise InputError(f"model.storage = {storage!r}: use one of {', '.join(STORAGE)}")
     self.source, self.storage, self.cache = source, storage, cache
     self.of_words = families.find(source.provenance["family"]).of_words
     self.all_layers = getattr(source.module, "mix", None) == "learned"

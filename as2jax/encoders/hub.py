@@ -60,7 +60,7 @@ def absent(spec: str) -> str:
   try:
     if spec.startswith("package:") or epath.Path(spec).is_dir() or not HUB_NAME.fullmatch(spec):
       resolve(spec)
-    elif not _cached(spec):
+    elif _snapshot(spec)[1]:
       huggingface_hub.HfApi().model_info(spec, timeout=HUB_TIMEOUT)
   except InputError as error:
     return str(error)
@@ -107,41 +107,31 @@ def _package_folder(spec: str) -> epath.Path:
   return epath.Path(module_spec.submodule_search_locations[0]) / inner
 
 
-def _snapshot(name: str) -> epath.Path | None:
-  """Returns a hub name's folder in the local cache, which a stopped download leaves in part."""
+def _snapshot(name: str) -> tuple[epath.Path | None, str]:
+  """Returns a hub name's folder in the local cache, and what a stopped download has left out of it."""
   import huggingface_hub
 
   for file in (CONFIG, MODULES):
     cached = huggingface_hub.try_to_load_from_cache(name, file)
     if isinstance(cached, str):
-      return epath.Path(cached).parent
-  return None
-
-
-def _cached(name: str) -> str:
-  """Returns a hub name's folder in the local cache, "" where it is not there or not whole."""
-  folder = _snapshot(name)
-  if folder is None or _lacking(folder):
-    return ""
-  return str(folder)
+      folder = epath.Path(cached).parent
+      return folder, _lacking(folder)
+  return None, "all files"
 
 
 def _lacking(folder: epath.Path) -> str:
   """Says what the folder of an encoder, with its modules, lacks; "" where it is whole."""
-  parts = [("Transformer", folder)]
+  parts = {folder: "Transformer"}
   if (folder / MODULES).exists():
-    listed = read_json(folder / MODULES)
-    parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
-  for kind, place in parts:
-    needed = []
-    if kind != "Normalize":
-      needed.append(CONFIG)
-    if kind in ("Transformer", "Dense", "LayerNorm"):
+    parts = {folder / entry["path"]: entry["type"] for entry in read_json(folder / MODULES)}
+  for place, kind in parts.items():
+    needed = [] if kind.endswith("Normalize") else [CONFIG]
+    if not kind.endswith(("Normalize", "Pooling")):
       needed += _weight_files(place)
     for name in needed:
       if not (place / name).exists():
         return str(place / name)
-    if kind == "Transformer" and not vocabulary.file_of(place):
+    if kind.endswith("Transformer") and not vocabulary.file_of(place):
       return f"the tokeniser in {place} ({vocabulary.FILES})"
   return ""
 
@@ -161,8 +151,9 @@ def _hub_folder(name: str) -> str:
   import huggingface_hub
   from huggingface_hub import constants
 
-  if cached := _cached(name):
-    return cached
+  there, lacking = _snapshot(name)
+  if there and not lacking:
+    return str(there)
   try:
     # One cheap question first: snapshot_download alone retries for minutes without a network.
     info = huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)
@@ -171,10 +162,7 @@ def _hub_folder(name: str) -> str:
     return huggingface_hub.snapshot_download(name, allow_patterns=(*DOWNLOADED, *form))
   except Exception as error:  # the client raises its own, httpx's and the socket's errors
     reason = str(error).strip().partition("\n")[0]
-    there = _snapshot(name)
-    part = "not"
-    if there:
-      part = f"only in part (without {_lacking(there)})"
+    part = f"only in part (without {lacking})" if there else "not"
     raise InputError(
       f"encoder {name!r}: no folder of that name here, {part} in the Hugging Face cache "
       f"({constants.HF_HUB_CACHE}), and {constants.ENDPOINT} did not give it ({type(error).__name__}: "

@@ -98,10 +98,8 @@ def load_table(folder: epath.PathLike) -> np.ndarray:
   tensors, source = weights.read_tensors(folder, family.stored_name, keep=(name,))
   wanted = (fields["vocab_size"], fields["hidden_size"])
   if name not in tensors or tensors[name].shape != wanted:
-    found = f"shape {list(tensors[name].shape)}" if tensors else "no place"
     raise InputError(
-      f"{source}: the tensor {name!r} has {found}, but {epath.Path(folder) / hub.CONFIG} asks for "
-      f"{list(wanted)}"
+      f"{source}: the tensor {name!r} is absent, or not {list(wanted)} as the config asks for"
     )
   return np.asarray(tensors[name], np.float32)
 

@@ -4,7 +4,6 @@ Read are safetensors, and pickles by torch.
 """
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from flax import traverse_util
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders import family as families
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json, refuse_others
+from as2jax.runtime.files import read_object, refuse_others
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_WEIGHTS, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -73,12 +72,19 @@ def read_file(file: epath.PathLike, wanted: Wanted = lambda name: True) -> dict[
   """Reads the `wanted` tensors of a safetensors file or, by any other name, of torch's pickle."""
   file = epath.Path(file)
   refuse_others(file)
+  read = _read_safetensors if file.suffix == ".safetensors" else _read_pickle
   try:
-    if file.suffix == ".safetensors":
-      return check_finite(_read_safetensors(file, wanted), file)
-    return check_finite(_read_pickle(file, wanted), file)
+    tensors = read(file, wanted)
+  except InputError:
+    raise
   except OSError as error:
     raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
+  except Exception as error:  # both libraries raise errors of many kinds on what they cannot read
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    raise InputError(
+      f"{file}: not a whole file of tensors alone ({reason:.200}); fetch or copy it again"
+    ) from None
+  return check_finite(tensors, file)
 
 
 def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[str, np.ndarray]:
@@ -98,15 +104,11 @@ def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[s
 
 def _read_shards(index: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
   """Reads the tensors of the files that Hugging Face's index names, each from its file."""
-  content = read_json(index)
-  places = content.get("weight_map") if isinstance(content, dict) else None
-  if not isinstance(places, dict) or not all(
-    isinstance(file, str) and re.fullmatch(r"[\w.-]*\w", file) for file in places.values()
-  ):
-    raise InputError(
-      f"{index}: not an index of weight files: its `weight_map` must give each tensor's file beside it"
-    )
-  places = {name: file for name, file in places.items() if wanted(name)}
+  advice = "get it again: its `weight_map` must give each tensor's file beside it"
+  places = read_object(index, advice).get("weight_map")
+  if not isinstance(places, dict):
+    raise InputError(f"{index}: not an index of weight files; {advice}")
+  places = {name: epath.Path(str(file)).name for name, file in places.items() if wanted(name)}
   tensors: dict[str, np.ndarray] = {}
   for file in sorted(set(places.values())):
     tensors |= read_file(index.parent / file, lambda name, file=file: places.get(name) == file)
@@ -119,19 +121,10 @@ def _read_safetensors(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]
   import safetensors
 
   tensors = {}
-  try:
-    with safetensors.safe_open(os.fspath(file), framework="np") as reader:
-      for name in filter(wanted, reader.keys()):
-        tensor = reader.get_tensor(name)
-        if tensor.dtype == BFLOAT16:
-          tensor = tensor.astype(np.float32)
-        if tensor.dtype.kind not in "fiub":
-          raise InputError(f"{file}: the tensor {name!r} is {tensor.dtype}, which is not read")
-        tensors[name] = tensor
-  except (safetensors.SafetensorError, AttributeError, TypeError) as error:
-    raise InputError(
-      f"{file}: not a whole safetensors file of known numbers ({error}); fetch or copy it again"
-    ) from None
+  with safetensors.safe_open(os.fspath(file), framework="np") as reader:
+    for name in filter(wanted, reader.keys()):
+      tensor = reader.get_tensor(name)
+      tensors[name] = tensor.astype(np.float32) if tensor.dtype == BFLOAT16 else tensor
   return tensors
 
 
@@ -144,22 +137,11 @@ def _read_pickle(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
       f"{file}: a pickle is read by torch, which is not installed; `pip install "
       f"'as2jax[pickles]'` (or torch's CPU build), or give the weights as {WEIGHTS}"
     ) from None
-  try:
-    state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
-    tensors = {}
-    for name in filter(wanted, state):
-      value = state[name].detach()
-      if value.dtype == torch.bfloat16:
-        value = value.float()
-      tensors[name] = value.numpy()
-  except OSError:
-    raise
-  except Exception as error:  # torch raises errors of many kinds on what it cannot read
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    raise InputError(
-      f"{file}: not a whole pickle of tensors alone ({reason:.200}); fetch it again, or give the "
-      f"weights as {WEIGHTS}"
-    ) from None
+  state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
+  tensors = {}
+  for name in filter(wanted, state):
+    value = state[name].detach()
+    tensors[name] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
   return tensors
 
 

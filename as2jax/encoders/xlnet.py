@@ -117,20 +117,6 @@ def _theirs(path: str, value: np.ndarray, heads: int) -> np.ndarray:
   return value
 
 
-def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks what has no field of its own, and reads the attention's rate of dropout."""
-  width, heads = fields["hidden_size"], fields["num_heads"]
-  if config.get("d_head") is not None:
-    own = Key("d_head", "", least=0, largest=1 << 16).read(config)  # 0 is for none
-    if own and own * heads != width:
-      raise ValueError(f"d_head {own} × n_head {heads} is not d_model {width}")
-  for key in ("bi_data", "same_length"):
-    if config.get(key):
-      raise ValueError(f"{key} is {config[key]!r}; only false is implemented")
-  rate = Key("dropatt", "", fields["hidden_dropout"], below=1.0).read(config)
-  return {"attention_dropout": rate}
-
-
 def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
   """Returns the pooling and the layers of a sequence classifier, whose summary may lack its layer."""
   kind, activation = config.get("summary_type", "last"), config.get("summary_activation", "tanh")
@@ -199,7 +185,9 @@ XLNET = register(
     typed=True,
     ours=_ours,
     theirs=_theirs,
-    adapt=_adapt,
+    adapt=lambda config, fields: {
+      "attention_dropout": Key("dropatt", "", fields["hidden_dropout"], below=1.0).read(config)
+    },
     settings=lambda encoder: {"dropatt": encoder.attention_dropout},
     bare_head=True,
     classifier_settings=_classifier_settings,
