@@ -36,13 +36,12 @@ def parse(columns: Mapping[str, str] | str, names: Fields = NAMES) -> dict[str, 
 
   Raises InputError: another text, a field that there is not, or one column for two fields.
   """
-  where = "columns"
+  where = f"columns {columns!r}"
   if isinstance(columns, str):
-    where = f"--columns={columns}"
     pairs = [item.partition("=")[::2] for item in columns.split(",") if item.strip()]
   else:
     pairs = list(columns.items())
-  named = {}
+  named: dict[str, str] = {}
   for field, column in pairs:
     field, column = field.strip(), column.strip()
     if field not in names or not column:

@@ -90,11 +90,8 @@ def _own(section: Any) -> Dataset:
   """Read the user's files of a section."""
   paths = {split: section[split] for split in SPLITS}
   how = {"columns": section.columns, "drop": section.drop}
-  if section.name == ASNQ_FILES and (given := [f"data.{name}" for name in how if how[name]]):
-    raise InputError(
-      f"{', '.join(given)} is for data.name={FILES}: files in ASNQ's form ({ASNQ_FILES}) have "
-      "fixed columns, and all of their rows are read; leave it out"
-    )
+  if section.name == ASNQ_FILES and (section.columns or section.drop):
+    raise InputError(f"data.columns and data.drop are for data.name={FILES}, not for {ASNQ_FILES}")
   if not any(paths.values()):
     raise InputError(
       f"data.name = {section.name!r} needs the paths of your files: give --config.data."
@@ -112,8 +109,9 @@ def _own(section: Any) -> Dataset:
 
 def _known(section: Any) -> Dataset:
   """Load the named data set of a section."""
-  if given := [f"data.{key}" for key in (*SPLITS, "columns", "drop") if section[key]]:
-    raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
+  for key in (*SPLITS, "columns", "drop"):
+    if section[key]:
+      raise InputError(f"data.{key} is for your own files: set --config.data.name={FILES}")
   where = {"root": section.root, "cache": section.cache, "download": section.download}
   return datasets.load(section.name, **where)
 

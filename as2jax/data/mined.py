@@ -106,16 +106,11 @@ def _negative(
 ) -> tuple[str, Candidate]:
   context = {key: row.get(key, "") for key in _CONTEXT}
   name, question, text = (row.get(key) for key in _TEXTS)
-  problem = ""
   if not all(isinstance(value, str) for value in (name, question, text, *context.values())):
-    problem = f"one of {', '.join((*_TEXTS, *_CONTEXT))} is no text"
-  elif not text.strip() or row.get("label") != 0:
-    problem = f"the candidate is empty, or its label {row.get('label')!r} is not 0"
-  elif texts.get(name) != question:
-    problem = (
-      f"the question {quoted(name)}, {quoted(question)}, is none of this data set's training "
-      "questions; mine negatives for the data that are trained on"
+    raise lines.error(f"one of {', '.join((*_TEXTS, *_CONTEXT))} is no text; mine again")
+  if texts.get(name) != question or not text.strip() or row.get("label") != 0:
+    raise lines.error(
+      f"no negative (label 0) of a training question here: {quoted(name)}, {quoted(question)}; mine "
+      "for the data that are trained on"
     )
-  if problem:
-    raise lines.error(problem)
   return name, Candidate(candidate_id(text), text, 0, **context)

@@ -106,5 +106,5 @@ def test_a_users_file_in_asnqs_form_is_read_by_its_classes(tmp_path):
   assert actual.name == "asnq_files" and [c.label for c in only.candidates] == [0, 1, 0, 0]
   with pytest.raises(InputError, match="data.name = 'asnq_files' needs the paths"):
     load.load(section(name="asnq_files"))
-  with pytest.raises(InputError, match="data.columns, data.drop is for data.name=files"):
+  with pytest.raises(InputError, match="data.columns and data.drop are for data.name=files"):
     load.load(section(name="asnq_files", train=str(path), columns="question=ask", drop=True))

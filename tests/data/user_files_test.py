@@ -287,9 +287,9 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
   (("mine.jsonl", b""), " is empty", "get the file again", {}),
   (("mine.tsv", HEADER.encode("utf-16") + b"q"), ":1", "is not UTF-8; convert the file", {}),
   (("mine.parquet", "question,answer\n"), " cannot be read as Parquet", "get the file again", {}),
-  (("mine.csv", "ask,reply\n"), "columns", "'quest' with 'ask' is no FIELD=COLUMN; did you mean 'question'", {"columns": {"quest": "ask"}}),
-  (("mine.csv", "ask,reply\n"), "--columns", "the column ask is given twice", {"columns": "question=ask,candidate=ask"}),
-  (("mine.csv", "ask,reply\n"), "--columns", "given twice", {"columns": "question=ask,question=reply"}),
+  (("mine.csv", "ask,reply\n"), "columns {", "'quest' with 'ask' is no FIELD=COLUMN; did you mean 'question'", {"columns": {"quest": "ask"}}),
+  (("mine.csv", "ask,reply\n"), "columns '", "the column ask is given twice", {"columns": "question=ask,candidate=ask"}),
+  (("mine.csv", "ask,reply\n"), "columns '", "given twice", {"columns": "question=ask,question=reply"}),
 ]  # fmt: skip
 
 

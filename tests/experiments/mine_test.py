@@ -258,9 +258,12 @@ def test_negatives_of_other_data_or_of_no_mining_are_refused(tmp_path):
   (folder / mined.CARD).write_text("{}")
   row = {"question_id": "q1", "question": "who is number 0", "candidate": "x", "label": 0}
   for change, message in (
-    ({"question": "who was it"}, "negatives.jsonl:1: the question 'q1', 'who was it', is none of"),
-    ({"label": 1}, "negatives.jsonl:1: .* its label 1 is not 0"),
-    ({"candidate": ""}, "the candidate is empty"),
+    (
+      {"question": "who was it"},
+      "negatives.jsonl:1: no negative .* of a training question here: 'q1', 'who was it'",
+    ),
+    ({"label": 1}, "negatives.jsonl:1: no negative"),
+    ({"candidate": ""}, "no negative"),
     ({"title": 3}, "previous, next, title is no text"),
   ):
     (folder / mined.FILE).write_text(json.dumps({**row, **change}) + "\n")

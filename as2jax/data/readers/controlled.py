@@ -64,7 +64,6 @@ def context(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candid
   topics around them, and their own texts are random words: question and candidate alone say nothing,
   and neither does the bag of all words.
   """
-  del split
   topics, fillers = words("topic"), words("filler")
   drawn = lambda: " ".join(rng.choice(fillers, 3))
   mine, other = rng.choice(topics, 2, replace=False)
@@ -110,7 +109,6 @@ def scales(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candida
   same words and the same neighbours in common with the question. Only what sees both runs at once,
   at whatever place, tells them apart.
   """
-  del split
   sizes = (RUN, RUN, GAP + OTHERS, PLACES)
   drawn = rng.choice(words("plain"), sum(sizes), replace=False)
   first, second, others, rest = np.split(drawn, np.cumsum(sizes)[:-1])

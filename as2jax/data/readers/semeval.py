@@ -60,9 +60,7 @@ def iterate_semeval(
       if question.id in seen:
         raise ValueError("has the id of an earlier question")
     except ValueError as error:
-      name = next(
-        (e.get(k) for e in record.iter() for k in ("QID", "RELQ_ID") if k in e.keys()), ""
-      )
+      name = record.get("QID") or record.get("THREAD_SEQUENCE", "")
       raise InputError(
         f"{path}: question {quoted(name)} {error}; get the official file, with gold labels"
       ) from error
@@ -85,11 +83,8 @@ def _records(path: epath.PathLike) -> Iterator[ET.Element]:
         if element.tag in FORMS:
           yield element
           element.clear()
-    except ET.ParseError as error:
-      line = error.position[0]
-      raise InputError(f"{path}:{line}: not well-formed XML: {error}; get it again") from error
-    except (LookupError, ValueError) as error:
-      raise InputError(f"{path}:1: its encoding cannot be read ({error}); get it again") from error
+    except (ET.ParseError, LookupError, ValueError) as error:  # or an encoding that nobody knows
+      raise InputError(f"{path} is no well-formed XML ({error}); get it again") from error
 
 
 def _question(record: ET.Element, form: Form, skipped: list[str]) -> Question:

@@ -21,7 +21,6 @@ from as2jax.runtime.errors import InputError
 PARAGRAPHS = 3  # that give a question's candidates
 # Of `squad_parts`: 44 articles of train-v1.1 and 14 of dev-v1.1's 48 train; 5 are dev, the other 29 test.
 PARTED = "dev-v1.1.json"
-SHARES = (("train", 1 / 3), ("dev", 1 / 6), ("test", 1 / 2))  # of the parted file's articles
 HELD_OUT = 0.09  # of the training articles: about 7,801 of 79,554 + 7,801 questions (Cross-VAE)
 
 
@@ -119,9 +118,9 @@ def _share(name: str) -> float:
   return int.from_bytes(digest[:8], "big") / 2**64
 
 
-def held_out(title: str, share: float = HELD_OUT) -> bool:
+def held_out(title: str) -> bool:
   """Tell whether an article of the training file is for development: by a hash of its title."""
-  return _share(f"dev {title}") < share
+  return _share(f"dev {title}") < HELD_OUT
 
 
 def of_split(paragraphs: Iterable[Paragraph], split: str) -> Iterator[Paragraph]:
@@ -151,12 +150,10 @@ def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
 
 def part(title: str) -> str:
   """Return the split of an article of dev-v1.1, by a hash of its title."""
-  place, reached = _share(f"part {title}"), 0.0
-  for split, share in SHARES:
-    reached += share
-    if place < reached:
-      break
-  return split
+  place = _share(f"part {title}")
+  if place < 1 / 3:
+    return "train"
+  return "dev" if place < 1 / 3 + 1 / 6 else "test"
 
 
 def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:

@@ -35,27 +35,21 @@ def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
         f"row {len(block)} of {BLOCK} of a question reads {quoted(cells[0])}, but the first "
         f"{quoted(block[0][0])}; the {BLOCK} rows of a question stand together"
       )
-    if len(block) == BLOCK:
-      count += 1
-      yield _question(block, f"q{count}", lines)
-      block = []
+    if len(block) < BLOCK:
+      continue
+    count += 1
+    candidates = []
+    for i, (_, text, label) in enumerate(block):
+      candidates.append(Candidate(f"q{count}-{i}", text, int(label)))
+    question = Question(f"q{count}", block[0][0], tuple(candidates))
+    if len(question.positives) != 1:
+      raise lines.error(f"the last {BLOCK} rows have {len(question.positives)} labels 1, not one")
+    yield question
+    block = []
   if block or not count:
     raise lines.error(
       f"the last question has {len(block)} rows of {BLOCK}: the file is cut off; get it again"
     )
-
-
-def _question(block: list[list[str]], question_id: str, lines: Lines) -> Question:
-  candidates = []
-  for i, (_, text, label) in enumerate(block):
-    candidates.append(Candidate(f"{question_id}-{i}", text, int(label)))
-  question = Question(question_id, block[0][0], tuple(candidates))
-  if len(question.positives) != 1:
-    raise lines.error(
-      f"the question of the last {BLOCK} rows has {len(question.positives)} answers with label 1; "
-      "expected one"
-    )
-  return question
 
 
 # Pairs of each split: a right one and four others a question.

@@ -107,12 +107,12 @@ def changed(text: str, old: str, new: str) -> str:
 
 ENTITIES = "".join(f'<!ENTITY e{i + 1} "{f"&e{i};" * 10}">' for i in range(9))
 BROKEN = {  # name: (content, place, words)
-  "no end": (changed(FORUM, "</CBody>", ""), ":11:", "not well-formed XML: mismatched tag"),
-  "cut between questions": (THREADS[:-7], f":{THREADS.count(chr(10))}:", "no element found"),
-  "empty": ("", ":1:", "no element found"),
-  "not UTF-8": (FORUM.encode("latin-1"), ":6:", "not well-formed XML"),
+  "no end": (changed(FORUM, "</CBody>", ""), " is no", "mismatched tag: line 11"),
+  "cut between questions": (THREADS[:-7], " is no well-formed XML", f"no element found: line {THREADS.count(chr(10))}"),
+  "empty": ("", " is no", "no element found"),
+  "not UTF-8": (FORUM.encode("latin-1"), " is no", "(invalid token): line 6"),
   "entities that grow": (
-    f'<!DOCTYPE all [<!ENTITY e0 "{"ha" * 100}">{ENTITIES}]><all>&e9;</all>', ":1:", "amplification"),
+    f'<!DOCTYPE all [<!ENTITY e0 "{"ha" * 100}">{ENTITIES}]><all>&e9;</all>', " is no", "amplification"),
   "unknown label": (changed(FORUM, '"Good"', '"Goood"'), ": question 'Q1'", "CGOLD 'Goood'; expected Good, Pot"),
   "id twice": (changed(FORUM, 'QID="Q2"', 'QID="Q1"'), ": question 'Q1'", "of an earlier question"),
   "comment id twice": (changed(FORUM, "Q1_C2", "Q1_C1"), ": question 'Q1'", "CID 'Q1_C1' twice"),
