@@ -5,10 +5,15 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from as2jax.data import columns as column_names
-from as2jax.data.columns import DOCUMENT_NAMES
 from as2jax.data.lines import Lines, text_problem
-from as2jax.data.tables import SUFFIXES, Table, open_table
+from as2jax.data.tables import (
+  DOCUMENT_NAMES,
+  SUFFIXES,
+  Table,
+  named_columns,
+  open_table,
+  resolve_columns,
+)
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -21,7 +26,7 @@ def read(
 
   Args:
     file: a file with a suffix of `tables.SUFFIXES`; any other holds a text a line.
-    columns: `text=COLUMN,id=COLUMN`, where a table has other names than `columns.DOCUMENT_NAMES`.
+    columns: `text=COLUMN,id=COLUMN`, where a table has other names than `tables.DOCUMENT_NAMES`.
     drop: whether rows without text, and repeated texts, are left out.
 
   Raises:
@@ -29,7 +34,7 @@ def read(
 
   """
   path = epath.Path(file)
-  named = column_names.parse(columns, DOCUMENT_NAMES)
+  named = named_columns(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES:
     table = open_table(path)
     rows, empty = _rows(table, named, drop)
@@ -74,7 +79,7 @@ def _rows(
   for number, record in table.rows:
     text = row_id = ""
     if record:
-      fields = column_names.resolve(
+      fields = resolve_columns(
         tuple(record), named, table, number, DOCUMENT_NAMES, needed=("text",)
       )
       text, row_id = record[fields["text"]], record.get(fields.get("id", "id"), "")

@@ -25,39 +25,28 @@ IDS = ("question_id", "candidate_id")
 
 
 @contextlib.contextmanager
-def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
-  """Open `path` for reading bytes.
+def opened(path: epath.PathLike, *, packed: bool = True) -> Iterator[BinaryIO]:
+  """Open `path` for reading bytes, unpacked from gzip whatever the file is called if `packed`.
 
   Raises InputError: the path is absent, no file (a directory, a pipe, a device), or cannot be
-  read.
+  read, or a gzip file is damaged (in the block, too).
   """
   path = epath.Path(path)
   refuse_others(path)
   try:
     with path.open("rb") as file:
-      yield file
+      stream: BinaryIO = file
+      if packed and file.read(len(GZIP)) == GZIP:
+        stream = gzip.GzipFile(fileobj=file)
+      file.seek(0)
+      yield stream
   except FileNotFoundError as error:
     raise InputError(f"{path} does not exist; check the path") from error
+  except UNPACKING as error:
+    problem = f"the gzip file is cut off or damaged ({error}); get it again"
+    raise InputError(f"{path}:1: {problem}") from error
   except OSError as error:
     raise InputError(f"{path} cannot be read: {error.strerror or error}; check the file") from error
-
-
-@contextlib.contextmanager
-def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
-  """Open `path` as `opened` does, and unpack gzip on the way, whatever the file is called.
-
-  Raises InputError: as `opened`; a damaged gzip file (in the block, too).
-  """
-  with opened(path) as file:
-    stream: BinaryIO = file
-    if file.read(len(GZIP)) == GZIP:
-      stream = gzip.GzipFile(fileobj=file)
-    file.seek(0)
-    try:
-      yield stream
-    except UNPACKING as error:
-      problem = f"the gzip file is cut off or damaged ({error}); get it again"
-      raise InputError(f"{path}:1: {problem}") from error
 
 
 class Lines:
@@ -83,7 +72,7 @@ class Lines:
     self.unterminated = False
 
   def __iter__(self) -> Iterator[tuple[int, str]]:
-    with unpacked(self.path) as file:
+    with opened(self.path) as file:
       while line := file.readline(LONGEST):
         self.number += 1
         self.unterminated = not line.endswith(b"\n")
@@ -98,18 +87,23 @@ class Lines:
     if not self.number:
       raise InputError(f"{self.path} is empty; get the file again")
 
-  def filled(self, record: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines, less empty ones at the end of the file; refuse an empty one elsewhere."""
-    blank = None
+  def filled(self) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty."""
     for number, line in self:
-      if not line.strip():
-        blank = blank or number
-        continue
-      if blank:
-        raise self.error("the line is empty; remove it", blank)
-      yield number, line
-    if blank == 1:
-      raise self.error(f"the file holds only empty lines; add one {record} a line", 1)
+      if line.strip():
+        yield number, line
+
+  def objects(self) -> Iterator[dict]:
+    """Yield the JSON object of each line that is not empty; InputError for anything else."""
+    for _, line in self.filled():
+      problem, record = "write one object a line", None
+      try:
+        record = parsed(line)
+      except (ValueError, RecursionError) as error:
+        problem = f"{error}; {problem}"
+      if not isinstance(record, dict):
+        raise self.error(f"{quoted(line)} is not a JSON object: {problem}")
+      yield record
 
   def error(self, problem: str, number: int | None = None) -> InputError:
     """Make the error for `problem` on line `number` (default: the line given last)."""
@@ -168,19 +162,6 @@ def check_id(value: str, name: str, lines: Lines) -> None:
   """Refuse an id that `is_id` refuses."""
   if not is_id(value):
     raise lines.error(f"{name} is {quoted(value)}; {ID}")
-
-
-def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[dict]:
-  """Yield the JSON object of each line; InputError for anything else."""
-  for _, line in content:
-    problem, record = "write one object a line", None
-    try:
-      record = parsed(line)
-    except (ValueError, RecursionError) as error:
-      problem = f"{error}; {problem}"
-    if not isinstance(record, dict):
-      raise lines.error(f"{quoted(line)} is not a JSON object: {problem}")
-    yield record
 
 
 def parsed(text: str) -> Any:

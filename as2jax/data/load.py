@@ -119,20 +119,18 @@ def _known(section: Any) -> Dataset:
 def require(dataset: Dataset, splits: Iterable[str]) -> None:
   """Raises InputError where the data set lacks one of the splits that a run needs."""
   missing = [split for split in splits if split not in dataset.splits]
-  if missing == [holdout.NAME]:
-    raise InputError(
-      f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
-      "data.holdout, such as --config.data.holdout=0.1"
-    )
   if not missing:
     return
-  files = dataset.missing.get(missing[0])
-  problem = f"{dataset.name} has no split {missing[0]!r} (it has {', '.join(dataset.splits)}"
-  if files:
-    raise InputError(f"{problem}): {dataset.source} lacks {', '.join(files)}; put it there")
-  hint = ", or hold training questions out: --config.data.holdout=0.1" * (missing[0] == "dev")
+  name = missing[0]
+  hint = "leave it out of evaluation.splits, or give another data.name"
+  if name == holdout.NAME:
+    hint = "nothing is held out: set data.holdout, such as --config.data.holdout=0.1"
+  elif name in dataset.missing:
+    hint = f"{dataset.source} lacks {', '.join(dataset.missing[name])}; put it there"
+  elif name == "dev":
+    hint += ", or hold training questions out: --config.data.holdout=0.1"
   raise InputError(
-    f"{problem}); leave it out of evaluation.splits, or give another data.name{hint}"
+    f"{dataset.name} has no split {name!r} (it has {', '.join(dataset.splits)}): {hint}"
   )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.lines import Lines, json_objects, quoted
+from as2jax.data.lines import Lines, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
@@ -68,7 +68,7 @@ def added(
   further: dict[str, dict[str, Candidate]] = {}
   for folder in folders:
     lines = Lines(file(folder))
-    for row in json_objects(lines.filled("negative"), lines):
+    for row in lines.objects():
       name, candidate = _negative(row, texts, lines)
       further.setdefault(name, {}).setdefault(candidate.text, candidate)
   return tuple(_with(question, further.get(question.id, {})) for question in questions)

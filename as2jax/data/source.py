@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import download as downloading
-from as2jax.data.lines import opened, unpacked
+from as2jax.data.lines import opened
 from as2jax.runtime.errors import InputError
 
 
@@ -155,7 +155,7 @@ class Source:
     total = hashlib.sha256()
     for split, paths in self.files.items():
       for path in paths:
-        total.update(f"{split} {_sha256(path, opened)}\n".encode())
+        total.update(f"{split} {_sha256(path)}\n".encode())
     return total.hexdigest()
 
   def contents(self, spec: Spec) -> dict[str, str]:
@@ -171,14 +171,14 @@ class Source:
       for name, path in zip(spec.files[split], paths, strict=True):
         if name not in spec.sha256:
           contents[split] = "unknown"
-        elif _sha256(path, unpacked) != spec.sha256[name]:
+        elif _sha256(path, packed=True) != spec.sha256[name]:
           contents[split] = "other"
           break
     return contents
 
 
-def _sha256(path: epath.Path, how: Callable) -> str:
-  with how(path) as file:
+def _sha256(path: epath.Path, *, packed: bool = False) -> str:
+  with opened(path, packed=packed) as file:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -242,7 +242,7 @@ def _source(spec: Spec, folder: epath.Path) -> Source:
     for known in (name, *spec.other_names.get(name, ())):
       for file in (known, f"{known}.gz"):
         paths = [path for path in below or [folder / file] if path.name == file and path.exists()]
-        if len(paths) > 1 and len({_sha256(path, opened) for path in paths}) > 1:
+        if len(paths) > 1 and len({_sha256(path) for path in paths}) > 1:
           shown = " and ".join(map(str, paths))
           raise InputError(f"{shown} have one name and differ; keep the one that is meant")
         if paths:

@@ -1,4 +1,4 @@
-"""Tables of users: CSV, TSV, JSON-lines, Parquet, pandas frames; and writing them.
+"""Tables of users: CSV, TSV, JSON-lines, Parquet, pandas frames; their columns; and writing them.
 
 Every cell of CSV and TSV stays text (`NA`, `null` and `007` too). A cell in quotation marks may hold
 delimiters, line breaks and doubled quotation marks. Of tab-separated files some quote cells so, and in
@@ -6,6 +6,7 @@ others a quotation mark is a character: `is_quoted` tells them apart.
 """
 
 import dataclasses
+import difflib
 import importlib.util
 import io
 import json
@@ -17,7 +18,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.lines import csv_records, decoded, parsed, quoted, unpacked
+from as2jax.data.lines import csv_records, decoded, opened, parsed, quoted
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -27,6 +28,27 @@ SUFFIXES = (*JSON, ".parquet", *DELIMITERS)
 PYARROW = "Parquet needs pyarrow, which is not installed: pip install 'as2jax[parquet]'"
 SHOWN = 5  # rows that a refusal names
 log = logging.getLogger(__name__)
+# Field -> the column names by which it is known, without case, blanks, hyphens and underscores.
+NAMES: dict[str, tuple[str, ...]] = {
+  "question": ("question", "query", "questiontext", "querytext"),
+  "candidate": (
+    "candidate", "sentence", "answer", "text", "passage", "document", "response", "candidatetext",
+    "answertext",
+  ),
+  "label": (
+    "label", "iscorrect", "correct", "isrelevant", "relevant", "relevance", "isanswer", "target",
+  ),
+  "previous": ("previous", "previoussentence"),
+  "next": ("next", "nextsentence", "successive"),
+  "title": ("title", "documenttitle"),
+  "question_id": ("questionid", "qid", "queryid"),
+  "candidate_id": ("candidateid", "sentenceid", "answerid", "passageid", "docno"),
+}  # fmt: skip
+DOCUMENT_NAMES = {  # of a table of documents, which `as2jax index` reads
+  "text": NAMES["candidate"],
+  "id": ("id", *NAMES["candidate_id"]),
+}
+Fields = Mapping[str, Sequence[str]]  # field -> its column names, as in `NAMES`
 
 
 @dataclasses.dataclass
@@ -81,7 +103,7 @@ def open_table(source: Any) -> Table:
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
     return _parquet(path)
-  with unpacked(path) as file:
+  with opened(path) as file:
     text = decoded(file.read(), path)
   if not text.strip():
     raise InputError(f"{path} is empty; get the file again")
@@ -177,7 +199,7 @@ def _parquet(path: epath.Path) -> Table:
   except ImportError as error:
     raise InputError(f"{path}: {PYARROW}") from error
   try:
-    with unpacked(path) as file:
+    with opened(path) as file:
       content = parquet.ParquetFile(file, page_checksum_verification=True).read()
     return Table(
       str(path), tuple(content.column_names), list(enumerate(content.to_pylist())), "row"
@@ -194,6 +216,81 @@ def _frame(frame: Any) -> Table:
     raise InputError(f"the frame names a column twice ({', '.join(columns)}); rename one")
   rows = frame.where(frame.notna(), None).to_dict("records")
   return Table("the frame", columns, list(enumerate(rows)), unit="row")
+
+
+def named_columns(columns: Mapping[str, str] | str, names: Fields = NAMES) -> dict[str, str]:
+  """Return {field: column} of a mapping, or of a text `question=query,candidate=answer`.
+
+  Raises InputError: another text, a field that there is not, or one column for two fields.
+  """
+  where = f"columns {columns!r}"
+  if isinstance(columns, str):
+    pairs = [item.partition("=")[::2] for item in columns.split(",") if item.strip()]
+  else:
+    pairs = list(columns.items())
+  named: dict[str, str] = {}
+  for field, column in pairs:
+    field, column = field.strip(), column.strip()
+    if field not in names or not column:
+      near = difflib.get_close_matches(field, names, 1)
+      hint = f"did you mean {near[0]!r}? " if near else ""
+      raise InputError(
+        f"{where}: {field!r} with {column!r} is no FIELD=COLUMN; {hint}fields are {', '.join(names)}"
+      )
+    if field in named or column in named.values():
+      raise InputError(f"{where}: the field {field} or the column {column} is given twice")
+    named[field] = column
+  return named
+
+
+def _simple(name: str) -> str:
+  """Write a column's name as `NAMES` has it."""
+  return re.sub("[ _-]", "", name.strip().lower())
+
+
+def resolve_columns(
+  columns: Sequence[str],
+  named: Mapping[str, str],
+  table: Table,
+  number: int | None = None,
+  names: Fields = NAMES,
+  needed: Sequence[str] = (),
+) -> dict[str, str]:
+  """Find the column of each field: {field: column}.
+
+  A field that was named is that column; else it is the column that has its own name, else the only
+  one that has another of its names.
+
+  Raises InputError: a column that was named or is `needed` is not there, or two may be one field;
+  names row `number`.
+  """
+  there = f"there are {quoted(', '.join(map(str, columns)), 120)}"
+  resolved: dict[str, str] = {}
+  for field, column in named.items():
+    same = [c for c in columns if _simple(c) == _simple(column)]
+    if not same:
+      problem = f"there is no column {column!r}, which was named for {field}; {there}"
+      raise table.error(problem, number)
+    resolved[field] = column if column in same else same[0]
+  for field, known in names.items():
+    if field in resolved:
+      continue
+    found = [c for c in columns if _simple(c) in known and c not in resolved.values()]
+    exact = [c for c in found if c.strip().lower() == field]
+    if len(exact or found) > 1:
+      shown = " and ".join(f"`{column}`" for column in found)
+      problem = f"the columns {shown} may both be the {field}"
+      raise table.error(f"{problem}; keep one, or name it: --columns {field}={found[0]}", number)
+    if found:
+      resolved[field] = (exact or found)[0]
+  for field in needed:
+    if field not in resolved:
+      near, hint = difflib.get_close_matches(field, columns, 1), ""
+      if near:
+        hint = f"did you mean {near[0]!r}? "
+      how = f"{hint}name it: --columns {field}={(near or ['COLUMN'])[0]}"
+      raise table.error(f"there is no column {field} ({there}); {how}", number)
+  return resolved
 
 
 def check_target(
@@ -246,18 +343,23 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
     raise InputError(f"{option}={target} cannot be written: {error}") from error
 
 
+def _cell(value: Any) -> Any:
+  """Return a value as a cell holds it: dicts and lists are JSON text."""
+  if isinstance(value, (dict, list)):
+    return json.dumps(value, ensure_ascii=False, default=str)
+  return value
+
+
 def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
   """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF."""
   columns = dict.fromkeys(name for row in rows for name in row)
-  special = re.compile(f'[{delimiter}"\n\r]')
+  special = re.compile(f'[{delimiter}"\\n\\r]')
   lines = []
   for row in (dict(zip(columns, columns)), *rows):
     cells = []
     for name in columns:
       value = row.get(name)
-      cell = "" if value is None else str(value)
-      if isinstance(value, (dict, list)):
-        cell = json.dumps(value, ensure_ascii=False, default=str)
+      cell = "" if value is None else str(_cell(value))
       if special.search(cell):
         cell = '"' + cell.replace('"', '""') + '"'
       cells.append(cell)
@@ -271,10 +373,7 @@ def _write_parquet(path: epath.Path, rows: Sequence[Mapping]) -> None:
 
   arrays = {}
   for name in dict.fromkeys(name for row in rows for name in row):
-    values = [row.get(name) for row in rows]
-    for i, value in enumerate(values):
-      if isinstance(value, (dict, list)):
-        values[i] = json.dumps(value, ensure_ascii=False, default=str)
+    values = [_cell(row.get(name)) for row in rows]
     try:
       arrays[name] = pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError):  # several types, or beyond 64 bits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.lines import BYTE_ORDER_MARK, ID, decoded, is_id, unpacked
+from as2jax.data.lines import BYTE_ORDER_MARK, ID, decoded, is_id, opened
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -183,7 +183,7 @@ def _read(path: epath.PathLike, layout: str, place: int, kind: type) -> dict[str
 
 def read_lines(path: epath.PathLike) -> list[bytes]:
   """Return a file's lines (unpacked from gzip), each checked to be UTF-8, less empty ones at its end."""
-  with unpacked(path) as stream:
+  with opened(path) as stream:
     content = stream.read().removeprefix(BYTE_ORDER_MARK).rstrip()
   decoded(content, path)
   return [line.removesuffix(b"\r") for line in content.split(b"\n")] if content else []

@@ -8,7 +8,6 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data import columns as column_names
 from as2jax.data import tables
 from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
 from as2jax.data.record import UNKNOWN, Candidate, Question, label_of
@@ -103,7 +102,7 @@ def read(
   """Read questions with candidates from a user's table.
 
   A row is a candidate, with the fields question, candidate, label and optionally previous, next,
-  title, question_id and candidate_id, each in a column of one of its `columns.NAMES`, or in that which
+  title, question_id and candidate_id, each in a column of one of its `tables.NAMES`, or in that which
   `columns` names; every other column is carried along. A row may also be a question with its
   `candidates`, a list of texts or objects. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
@@ -121,7 +120,7 @@ def read(
   Raises InputError: anything else; names file, lines and values.
 
   """
-  named = column_names.parse(columns)
+  named = tables.named_columns(columns)
   table = tables.open_table(source)
   problems, faults = Problems(len(table.rows), place=table.unit), []
   if table.columns == HEADER and table.unit == "line" and not named:
@@ -196,7 +195,7 @@ def _fields(
   needed = ["question"]
   if any(kind != WHOLE for _, kind, _ in records):
     needed += ["candidate", "label"] if labelled else ["candidate"]
-  fields = column_names.resolve(columns, named, table, needed=needed)
+  fields = tables.resolve_columns(columns, named, table, needed=needed)
   if labelled is False:
     fields.pop("label", None)
   return fields

@@ -141,7 +141,7 @@ def _stream(path: epath.PathLike) -> Iterator[Any]:
   """Opens the file, or the member of a zip, and unpacks it."""
   name, zipped, member = str(path).partition(".zip:")
   file = epath.Path(name + zipped.removesuffix(":"))
-  with opened(file) as raw:
+  with opened(file, packed=False) as raw:
     head = raw.read(4)
     raw.seek(0)
     try:

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from as2jax.data import holdout, trec_files
 from as2jax.data.holdout import NAME as HELD_OUT
 from as2jax.data.inputs.protocol import Input, Resources, Tables
-from as2jax.data.lines import Lines, json_objects
+from as2jax.data.lines import Lines
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 
@@ -259,7 +259,7 @@ def read_scores(file: epath.PathLike) -> Scores:
     return trec_files.read_run(file)
   scores: dict[str, dict[str, float]] = {}
   lines = Lines(file)
-  for row in json_objects(lines.filled("scored pair"), lines):
+  for row in lines.objects():
     named = next((names for names in _NAMES if all(name in row for name in names)), None)
     if named is None:
       raise lines.error(

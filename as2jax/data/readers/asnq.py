@@ -132,7 +132,7 @@ def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]
   if judged:
     records = csv_records((line for _, line in lines), ",", lines.error)
   else:
-    records = ((number, line.split("\t")) for number, line in lines.filled("sentence"))
+    records = ((number, line.split("\t")) for number, line in lines.filled())
   names: Sequence[str] = COLUMNS
   count = 0
   for number, cells in records:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import ID, is_id, quoted, unpacked
+from as2jax.data.lines import ID, is_id, opened, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts, Spec
 from as2jax.runtime.errors import InputError
@@ -77,7 +77,7 @@ def iterate_semeval(
 
 def _records(path: epath.PathLike) -> Iterator[ET.Element]:
   """Yield the elements that hold a question each, one at a time."""
-  with unpacked(path) as file:
+  with opened(path) as file:
     try:
       for _, element in ET.iterparse(file):
         if element.tag in FORMS:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from etils import epath
 
-from as2jax.data.lines import ID, decoded, is_id, parsed, quoted, unpacked
+from as2jax.data.lines import ID, decoded, is_id, opened, parsed, quoted
 from as2jax.data.readers.asnq import POSITIVE, Row, make_question, together
 from as2jax.data.record import Passage, Query, Question, make_query
 from as2jax.data.source import PoolCounts, Spec
@@ -72,7 +72,7 @@ def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
   """
   where, seen = f"{path}", set()
   try:
-    with unpacked(path) as file:
+    with opened(path) as file:
       content = parsed(decoded(file.read(), path))
     for i, article in enumerate(content["data"]):
       title = _text(article, "title")

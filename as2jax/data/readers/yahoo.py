@@ -23,7 +23,7 @@ def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
   lines = Lines(path)
   block: list[list[str]] = []
   count = 0
-  for number, line in lines.filled("answer"):
+  for number, line in lines.filled():
     cells = line.split("\t")
     if number == 1 and [cell.strip().lower() for cell in cells] == COLUMNS:
       continue
