@@ -37,7 +37,6 @@ def get_config(argument="4"):
       "pool_size": 2,
       "hidden_size": 32,  # paper: 32
       "dropout": 0.5,  # paper: 0.5
-      "hidden_norm": False,
       # counts | shares | by_length; the paper says "the simplest". AdaDelta does not move the weights
       # of unscaled features in time.
       "overlap": "counts",

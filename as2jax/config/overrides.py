@@ -29,6 +29,10 @@ FORMER = {
   "loss.free_bits": 0.0,
   "loss.kl_schedule": "linear",
   "loss.weighting": "none",
+  "loss.symmetric": False,
+  "loss.false_negative_margin": 1e9,
+  "model.word_dropout": 0.0,
+  "model.hidden_norm": False,
 }
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

@@ -200,7 +200,6 @@ def cross_vae(config: ConfigDict, argument: str | None, crossing: str = "cross")
     attention_size=350,  # Lin et al.: 350
     question_length=32,
     answer_length=64,
-    word_dropout=0.0,
     tied=True,
     # The paper compares samples (eq. 3), of which 3 % is signal at the start, and says nothing of how
     # both encoders start: drawn apart they rank at chance, equal ones by shared words.

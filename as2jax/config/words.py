@@ -21,7 +21,6 @@ LARGER = {
 }
 COSINE_SCALE = 20.0  # 1/τ of a softmax of cosines, as in sentence-transformers
 BY_COSINE = ("feature_based", "cross_vae")  # models whose score is a cosine, whatever their config
-NO_MARGIN = 1e9  # loss.false_negative_margin: no negative is left out
 
 
 def named(name: str, **fields) -> ConfigDict:
@@ -106,7 +105,6 @@ def in_batch(config: ConfigDict) -> None:
   """Take InfoNCE over all candidates of the batch; for bi-encoders."""
   similarity, scale = config.model.get("score", "cosine"), over_pairs(config)
   config.loss = named("in_batch_softmax", scale=scale, similarity=similarity)
-  config.loss.update({"symmetric": False, "false_negative_margin": NO_MARGIN})
 
 
 def distil(config: ConfigDict) -> None:

@@ -1,8 +1,7 @@
 """Decoders from a latent vector to the words of a text: a GRU, and a bag of words.
 
-Both have `__call__`, which returns the log-likelihood of each word, and `generate`, which returns
-the most probable words. `table` [v, d] holds the word vectors that a decoder reads; in a `tied`
-decoder it is also the kernel of the softmax.
+Both return the log-likelihood of each word. `table` [v, d] holds the word vectors that a decoder
+reads; in a `tied` decoder it is also the kernel of the softmax.
 """
 
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.layers.recurrent import Recurrent
 from as2jax.layers.transformer import INITIALIZER
 from as2jax.layers.vocabulary_softmax import log_likelihood, logits
-
-NEVER = 3  # padding, the unknown word and the mark of a text's beginning are never generated
 
 
 class WordScores(nn.Module):
@@ -76,7 +72,7 @@ class GRUDecoder(nn.Module):
     x = jnp.concatenate([read, beside], axis=-1).reshape(s * e, length, -1)
     position = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (s * e, length))
     segment = real.reshape(s * e, length).astype(jnp.int32)
-    initial = self._initial(z.reshape(s * e, -1))
+    initial = jnp.tanh(self.start(z.reshape(s * e, -1)))
     hidden = self.layer(x, position, segment, initial).reshape(s, e * length, -1)
     hidden, kernel, bias = self.words(hidden, table)
     flat = lambda x: x.reshape(s, e * length)
@@ -84,27 +80,6 @@ class GRUDecoder(nn.Module):
       hidden, flat(target), flat(real), kernel, bias, chunk=self.chunk, precision=self.precision
     )
     return values.reshape(s, e, length)
-
-  def generate(
-    self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
-  ) -> Int[Array, "n {length}"]:
-    """Decode greedily from the mark `begin`; 0 from the mark `end` on."""
-
-    def step(module, carry, _):
-      state, word, over = carry
-      x = jnp.concatenate([jnp.take(table, word, axis=0), z], axis=-1)
-      state = module.layer.forward(state, x)
-      scores = logits(*module.words(state, table), module.precision)
-      word = NEVER + jnp.argmax(scores[:, NEVER:], axis=-1).astype(jnp.int32)
-      over = over | (word == end)
-      return (state, word, over), jnp.where(over, 0, word)
-
-    carry = (self._initial(z), jnp.full(len(z), begin, jnp.int32), jnp.zeros(len(z), bool))
-    scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False}, length=length)
-    return scan(self, carry, None)[1].swapaxes(0, 1)
-
-  def _initial(self, z: Float[Array, "n z"]) -> Float[Array, "n h"]:
-    return jnp.tanh(self.start(z))
 
 
 class BagDecoder(nn.Module):
@@ -129,21 +104,10 @@ class BagDecoder(nn.Module):
   ) -> Float[Array, "s e l"]:
     """Return log p of each target; 0 where not `real`. Nothing is read."""
     del read
-    scores = self._scores(z, table)
+    scores = logits(*self.words(jax.nn.relu(self.hidden(z)), table), self.precision)
     values = jnp.take_along_axis(scores, target, axis=-1)
     values = values - jax.nn.logsumexp(scores, axis=-1)[..., None]
     return jnp.where(real, values, 0.0)
-
-  def generate(
-    self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
-  ) -> Int[Array, "n {length}"]:
-    """Return the most probable words, in descending order, without the marks."""
-    scores = self._scores(z, table)
-    scores = jnp.where(jnp.arange(scores.shape[-1])[None] == end, -jnp.inf, scores)
-    return NEVER + lax.top_k(scores[:, NEVER:], length)[1].astype(jnp.int32)
-
-  def _scores(self, z, table):
-    return logits(*self.words(jax.nn.relu(self.hidden(z)), table), self.precision)
 
 
 DECODERS = ("gru", "mlp")

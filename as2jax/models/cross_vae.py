@@ -17,10 +17,9 @@ from as2jax.data.text.word_tokenizer import PAD_ID, UNKNOWN_ID
 from as2jax.layers.decoder import DECODERS, BagDecoder, GRUDecoder
 from as2jax.layers.pooling import StructuredSelfAttention, redundancy
 from as2jax.layers.recurrent import Recurrent
-from as2jax.layers.transformer import hash_bits
 from as2jax.layers.vectors import cosine
 from as2jax.models.system import Embeddings, System
-from as2jax.runtime.registry import AtLeast, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast, OneOf, Precision
 
 SIDES = ("question", "answer")
 ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}
@@ -162,7 +161,6 @@ class CrossVAE(System):
     hidden_size, decoder_size: of the encoders' GRUs, a direction; of the decoders.
     hops, attention_size, latent_size: r and d_a of the self-attention; width of z.
     question_length, answer_length: words (marks included) that a side is cut to.
-    word_dropout: part of the words read by a decoder that become the unknown word.
     tied: whether the decoders' softmax has the word vectors as its kernel.
     match_on: what is compared in training: the `sample` (eq. 3) or the `mean`.
     answer_start: whether the answers' encoder starts with weights of its own (`apart`) or the
@@ -185,7 +183,6 @@ class CrossVAE(System):
   latent_size: Annotated[int, AtLeast(1)]
   question_length: Annotated[int, AtLeast(2)]
   answer_length: Annotated[int, AtLeast(2)]
-  word_dropout: Rate
   tied: bool
   match_on: Annotated[str, OneOf(MATCHED)]
   answer_start: Annotated[str, OneOf(STARTS)]
@@ -303,20 +300,6 @@ class CrossVAE(System):
     del train
     return {"cosine": cosine(*pair)}
 
-  def generate_texts(
-    self, outputs: dict[str, dict[str, Array]], length: int
-  ) -> dict[str, dict[str, Int[Array, "n l"]]]:
-    """Return what μ of each side generates, `{side of the latent: {side of the text: ids}}`.
-
-    The most probable word at each step (`gru`), 0 from the end on, or the most probable words
-    (`mlp`). `outputs` are those of `reconstruct`, of examples `[n, …]`; {} without decoders.
-    """
-    texts = {}
-    for side, source in self._sources.items():
-      decoder, z = getattr(self, f"{side}_decoder"), outputs[source]["mean"]
-      texts[source] = {side: decoder.generate(z, self._table(), length, *self.marks)}
-    return texts
-
   def _text(self, batch: Batch, k: int) -> Text:
     examples, size = batch.examples, getattr(self, f"{SIDES[k]}_length")
     return gather_text(batch.tokens, batch.units, examples.members[..., k], examples.mask, size)
@@ -352,10 +335,6 @@ class CrossVAE(System):
     """Return log p(text | z), summed over words."""
     target, real = self._targets(text, every=True)
     predicted, read = self._targets(text)[1], text.ids[..., :-1]
-    if train and self.word_dropout and self.decoder == "gru":
-      threshold = jnp.uint32(min(round(self.word_dropout * 2**32), 2**32 - 1))
-      drop = hash_bits(self.make_rng("dropout"), read.shape) < threshold
-      read = jnp.where(drop & (read != self.marks[0]), UNKNOWN_ID, read)
     vectors = self.encoder(as_tokens(read), train=train)
     decoder = getattr(self, f"{side}_decoder")
     log_probability = decoder(z, vectors, target, real, self._table())

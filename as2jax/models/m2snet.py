@@ -41,10 +41,9 @@ class M2SNet(System):
   batch norm's β stands there.
 
   Tokens beyond `question_length` and `candidate_length` are cut off; `filters` are those of each
-  convolution, one entry is the paper's `shallow`; `dropout` is on the hidden layer's output (tanh),
-  which has a batch norm with `hidden_norm`, too. In the paper's form of the overlap features
-  (`WordOverlap`) AdaDelta hardly moves their weights. For the rest see `SimilarityGrid` and
-  `MaskedBatchNorm`.
+  convolution, one entry is the paper's `shallow`; `dropout` is on the hidden layer's output (tanh).
+  In the paper's form of the overlap features (`WordOverlap`) AdaDelta hardly moves their weights.
+  For the rest see `SimilarityGrid` and `MaskedBatchNorm`.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("trecqa_m2snet:cos").model.similarity
@@ -62,7 +61,6 @@ class M2SNet(System):
   pool_size: Annotated[int, AtLeast(1)]
   hidden_size: Annotated[int, AtLeast(1)]
   dropout: Rate
-  hidden_norm: bool
   overlap: Annotated[str, OneOf(FORMS)]
   standardise_overlap: bool
   momentum: Rate
@@ -77,14 +75,15 @@ class M2SNet(System):
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
-    examples, norm, order = batch.examples, self._norm, _by_length(batch)
+    order = _by_length(batch)
     x, rows, columns = self._grid(batch, order, train)
     for n, filters in enumerate(self.filters):
       shape = (self.filter_size, self.filter_size, x.shape[0], filters)
       kernel = _Kernel(shape, name=f"convolution_{n}")()
       x = cropped_convolution(x, kernel, rows, columns, self.precision)
       valid = similarity.rectangle(rows, columns, x.shape[2:])
-      x = jnp.tanh(norm(f"norm_{n}")(x, valid, train=train))
+      norm = MaskedBatchNorm(self.momentum, self.eps, name=f"norm_{n}")
+      x = jnp.tanh(norm(x, valid, train=train))
       rows, columns = (
         -(-jnp.minimum(count, size) // self.pool_size)
         for count, size in zip((rows, columns), x.shape[2:])
@@ -92,8 +91,6 @@ class M2SNet(System):
       x = similarity.average_pool(x, self.pool_size)
     x = x.swapaxes(0, 1).reshape(x.shape[1], -1)
     x = nn.Dense(self.hidden_size, name="hidden", precision=self.precision)(x)
-    if self.hidden_norm:
-      x = norm("norm_hidden")(x.T, _ordered(examples.mask, order).reshape(-1), train=train).T
     x = Dropout(self.dropout)(jnp.tanh(x), train=train)
     features = _ordered(batch.inputs[WordOverlap.name], order)
     x = jnp.concatenate([x, features.reshape(len(x), -1)], axis=-1)
@@ -132,9 +129,6 @@ class M2SNet(System):
     mask = similarity.rectangle(rows, columns, (self.question_length, self.candidate_length))
     grid = similarity.SimilarityGrid(self.similarity, self.modes, self.noise, name="grid")
     return grid(x, y, mask), rows, columns
-
-  def _norm(self, name: str) -> MaskedBatchNorm:
-    return MaskedBatchNorm(self.momentum, self.eps, name=name)
 
 
 def _by_length(batch: Batch) -> Int[Array, "s e"]:

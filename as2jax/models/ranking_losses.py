@@ -145,30 +145,21 @@ class InBatchSoftmax(Loss):
 
   scale: float
   similarity: Annotated[str, OneOf(SIMILARITIES)]
-  symmetric: bool
-  false_negative_margin: float
   whole_batch: ClassVar[bool] = True
   layouts: ClassVar[tuple[str, ...]] = ("pairs",)
   outputs: ClassVar[tuple[str, ...]] = ("units",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
-    terms = {"in_batch_softmax": self._side(output, batch, 0, 1)}
-    if self.symmetric:
-      terms["in_batch_softmax_questions"] = self._side(output, batch, 1, 0)
-    return terms
-
-  def _side(self, output, batch, side: int, other: int) -> Term:
-    """Return the softmax of examples' `side` over all texts of the `other` side."""
     examples, units = batch.examples, batch.units
     vectors, number = output.units.astype(jnp.float32), units.id
     labels = examples.labels[..., 0]
     real = examples.mask > 0
     positive = (real & (labels > 0)).reshape(-1)
     at = lambda k: jnp.take_along_axis(number, examples.members[..., k], axis=1)
-    own, sought = (jnp.where(real, at(k), -1).reshape(-1) for k in (side, other))
-    asked = take(vectors, examples.members[..., side]).reshape(-1, vectors.shape[-1])
-    answer = take(vectors, examples.members[..., other]).reshape(asked.shape)
+    own, sought = (jnp.where(real, at(k), -1).reshape(-1) for k in range(2))
+    asked = take(vectors, examples.members[..., 0]).reshape(-1, vectors.shape[-1])
+    answer = take(vectors, examples.members[..., 1]).reshape(asked.shape)
     # Over shards: one gather.
     pool, ids = vectors.reshape(-1, vectors.shape[-1]), number.reshape(-1)
     listed = (ids[:, None] == sought[None, :]).any(1) & (ids >= 0) & _first_of(ids)
@@ -179,12 +170,10 @@ class InBatchSoftmax(Loss):
     negative = listed[None, :] & ~_any_product(exempt, holds)
     logits = self._similarities(asked, pool)
     right = self._similarities(asked[:, None], answer[:, None])[:, 0, 0]
-    negative = negative & (
-      logits <= jax.lax.stop_gradient(right)[:, None] + self.false_negative_margin
-    )
     values = contrast(self.scale * right, self.scale * logits, negative)
     usable = positive & negative.any(-1)
-    return Term(jnp.where(usable, values, 0.0), usable.astype(jnp.float32))
+    values = jnp.where(usable, values, 0.0)
+    return {"in_batch_softmax": Term(values, usable.astype(jnp.float32))}
 
   def _similarities(self, u: Float[Array, "*b n d"], v: Float[Array, "*b m d"]) -> Array:
     """Return the similarity of each u with each v, [*b, n, m]."""

@@ -292,7 +292,7 @@ class Trainer:
       )
     for seed, evaluation, diagnosis in zip(self.seeds, evaluations, diagnoses, strict=True):
       metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
-      scalars = {**evaluation.scalars, **diagnosis.scalars}
+      scalars = {**evaluation.scalars, **diagnosis}
       self.log.write(seed, self.step, {"epoch": epoch, **metrics, **scalars})
       values.append(metrics[selector])
     improved = self.tracker.update(values, self.step, epoch)
@@ -344,7 +344,7 @@ class Trainer:
     for i, (seed, diagnosis) in enumerate(zip(self.seeds, diagnoses, strict=True)):
       reached = tracker.best_step[i], tracker.best_epoch[i], tracker.best[i]
       outcome = results.Outcome(seed, *reached, steps[i])
-      outcome.diagnostics = {**diagnosis.scalars, **diagnosis.summary}
+      outcome.diagnostics = diagnosis
       outcomes.append(outcome)
     for split in self.config.evaluation.splits:
       self.task.record(self.workdir, best, split, outcomes)

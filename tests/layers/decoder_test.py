@@ -1,4 +1,4 @@
-"""Decoders: PyTorch's GRU on the same weights, padding, greedy generation by brute force."""
+"""Decoders: PyTorch's GRU on the same weights, and padding."""
 
 import jax
 import jax.numpy as jnp
@@ -83,54 +83,3 @@ def test_the_bag_is_one_softmax_a_text(tied):
   log_p = log_softmax(scores(values, hidden, tied))
   wanted = np.where(REAL, np.take_along_axis(log_p, TARGET, -1), 0)
   np.testing.assert_allclose(actual, wanted, atol=1e-5)
-
-
-def test_greedy_words_are_the_most_probable_after_those_before():
-  module = decoder()
-  values = params(module)
-  z = jnp.asarray(LATENT[0])
-  actual = generate(module, values)
-  own, table = {"params": on_device(values)}, jnp.asarray(TABLE)
-  likelihood = jax.jit(
-    lambda z, read, target: module.apply(
-      own, z, table[read], target, jnp.ones(target.shape, bool), table
-    )
-  )
-  ended = 0
-  for n in range(E):
-    words = [2]
-    for t in range(4):
-      read = jnp.asarray([*words, *[0] * (3 - t)], jnp.int32)
-      each = jnp.broadcast_to(read, (1, V - 3, 4))
-      target = jnp.broadcast_to(jnp.arange(3, V, dtype=jnp.int32)[None, :, None], each.shape)
-      z_n = jnp.broadcast_to(z[n], (1, V - 3, Z))
-      best = 3 + int(np.argmax(likelihood(z_n, each, target)[0, :, t]))
-      if best == 3:
-        assert not actual[n, t:].any()
-        ended += 1
-        break
-      assert actual[n, t] == best
-      words.append(best)
-  assert ended < E  # else the words were never compared
-
-
-def generate(module, values):
-  arguments = jnp.asarray(LATENT[0]), jnp.asarray(TABLE), 4, 2, 3
-  return np.asarray(module.apply({"params": on_device(values)}, *arguments, method="generate"))
-
-
-def test_generation_stops_at_the_end_mark():
-  module = decoder(tied=False)
-  values = params(module)
-  values["words"]["bias"][3] = 50
-  np.testing.assert_array_equal(generate(module, values), 0)
-
-
-def test_a_bag_gives_its_likeliest_words_without_marks():
-  module = decoder("mlp")
-  values = params(module)
-  values["words"]["bias"][[0, 1, 2, 3]] = 50
-  actual = generate(module, values)
-  hidden = np.maximum(LATENT[0] @ values["hidden"]["kernel"] + values["hidden"]["bias"], 0)
-  order = 4 + np.argsort(-scores(values, hidden, True)[:, 4:], axis=1)[:, :4]
-  np.testing.assert_array_equal(actual, order)

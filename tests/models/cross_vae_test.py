@@ -11,7 +11,6 @@ from tiny_cross_vae import MARKS, batch, batcher, model, params, run
 
 from as2jax.config.check import check
 from as2jax.data.text.input_templates import ROLES
-from as2jax.models.cross_vae import gather_text
 from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 
 SIDES = ("question", "answer")
@@ -154,7 +153,7 @@ def test_units_are_encoded_by_the_encoder_of_their_role(packed):
 
 
 def test_training_samples_and_prediction_does_not():
-  net, example_batch = model(word_dropout=0.5), batch()
+  net, example_batch = model(), batch()
   values = params(net)
   one, two, three = (
     run(net, values, example_batch, train=train, key=key).question
@@ -164,28 +163,6 @@ def test_training_samples_and_prediction_does_not():
   assert np.abs(one.log_likelihood - two.log_likelihood).max() > 1e-3
   np.testing.assert_array_equal(three.latent, three.mean)
   np.testing.assert_array_equal(one.mean, three.mean)
-
-
-def test_word_dropout_leaves_marks_and_unknown_words_to_read():
-  """With every word dropped, whatever the text, and nothing tied to the table."""
-  net, example_batch = model(word_dropout=1 - 1e-9, tied=False), batch()
-  values = params(net)
-  examples = example_batch.examples
-  text = gather_text(
-    example_batch.tokens, example_batch.units, examples.members[..., 1], examples.mask, 12
-  )
-
-  @jax.jit
-  @jax.grad
-  def slope(table):
-    bound = net.bind(
-      {"params": {**values, "encoder": {"embeddings": {"word": table}}}},
-      rngs={"dropout": jax.random.key(0)},
-    )
-    return bound._likelihood("answer", jnp.ones((*text.length.shape, 3)), text, True).sum()
-
-  rows = np.abs(slope(values["encoder"]["embeddings"]["word"])).sum(1) > 0
-  assert set(np.flatnonzero(rows)) == {1, MARKS[0]}
 
 
 def test_how_encoders_start():

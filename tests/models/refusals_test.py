@@ -60,7 +60,7 @@ REFUSED = {
   "loss.negatives = 'hard'": lambda: cross_vae_loss(negatives="hard"),
   "loss.negatives = 'sampled:0'": lambda: cross_vae_loss(negatives="sampled:0"),
   "loss.selection = 'easy'": lambda: losses.TripletLoss(5.0, "easy", "sum"),
-  "loss.similarity = 'l2'": lambda: ranking_losses.InBatchSoftmax(20.0, "l2", False, 1e9),
+  "loss.similarity = 'l2'": lambda: ranking_losses.InBatchSoftmax(20.0, "l2"),
   "loss.temperature = 0.0": lambda: ranking_losses.Distillation(1.0, 0.0),
 }
 

@@ -210,14 +210,6 @@ def test_cls_of_an_encoder_whose_cls_is_the_last_token_starts_no_run(tmp_path):
 def test_a_loss_over_the_whole_batch_is_not_added_up_from_parts():
   config = tiny.config("fast", batch__accumulate=2)
   with config.unlocked():
-    config.loss = ConfigDict(
-      {
-        "name": "in_batch_softmax",
-        "scale": 20.0,
-        "similarity": "cosine",
-        "symmetric": False,
-        "false_negative_margin": 1e9,
-      }
-    )
+    config.loss = ConfigDict({"name": "in_batch_softmax", "scale": 20.0, "similarity": "cosine"})
   with pytest.raises(InputError, match="batch.accumulate = 2: loss.name = 'in_batch_softmax'"):
     load(config)

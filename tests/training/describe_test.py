@@ -16,7 +16,7 @@ from as2jax.training import build, optimizers
 from as2jax.training import state as states
 from as2jax.training.describe import describe
 
-IN_BATCH = {"scale": 1.0, "similarity": "cosine", "symmetric": False, "false_negative_margin": 1e9}
+IN_BATCH = {"scale": 1.0, "similarity": "cosine"}
 
 
 def traced(config):
