@@ -276,9 +276,8 @@ def marks(row: Row) -> str:
   p = row.get("p_randomization_holm", row.get("p_randomization"))
   methods = row.get("p_methods_holm", row.get("p_methods"))
   mark = ""
-  for limit, sign in ((0.01, "‡"), (0.05, "†")):
-    if p is not None and p < limit and not mark:
-      mark = sign
+  if p is not None and p < 0.05:
+    mark = "‡" if p < 0.01 else "†"
   if methods is not None and methods < 0.05:
     mark += "*"
   return mark

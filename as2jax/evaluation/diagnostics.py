@@ -43,7 +43,7 @@ class Diagnoser:
     self.components, self.mesh, self.seeds = components, mesh, seeds
     model = components.model
     self._batchers: dict[str, Batcher] = {}
-    self.diagnostics = registry.resolve(model.diagnostics) if model.diagnostics else None
+    self.diagnostics: Any = registry.resolve(model.diagnostics) if model.diagnostics else None
     if self.diagnostics:
       self.step = make_predict_step(model, self.diagnostics.method, mesh=mesh, seeds=seeds)
 

@@ -107,11 +107,6 @@ class Searcher:
     self.mesh, self.k, self.rows, self.queries = mesh, k, max(rows, k), queries
     self._step, self._merge = _programs(mesh, k)
 
-  @property
-  def compilations(self) -> int:
-    """Return the number of programs compiled so far, by all searchers of this mesh and k."""
-    return self._step._cache_size()
-
   def __call__(
     self,
     queries: np.ndarray,
@@ -132,36 +127,32 @@ class Searcher:
       raise InputError(
         f"queries {queries.shape} and pool {tuple(pool.shape)}: give vectors of one width, of both some"
       )
-    right_ids = _tables(right, len(queries))
-    parts = [self._part(queries, right_ids, at) for at in range(0, len(queries), self.queries)]
+    right_ids, parts = _tables(right, len(queries)), []
+    for at in range(0, len(queries), self.queries):
+      part = slice(at, at + self.queries)
+      vectors = np.zeros((self.queries, queries.shape[1]), np.float32)
+      ids = np.full((self.queries, *right_ids.shape[1:]), NONE, np.int32)
+      vectors[: len(queries[part])], ids[: len(right_ids[part])] = queries[part], right_ids[part]
+      parts.append(put((vectors, ids), NamedSharding(self.mesh, P())))
     unreached = np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)
-    first = self._sweep(parts, pool, weights, [unreached] * len(parts))
-    if right is None:
-      return _result(first, first, len(queries))
-    best = [np.asarray(part[2]).max(2) for part in first]
-    second = self._sweep(parts, pool, weights, best)
+    first = second = self._sweep(parts, pool, weights, [unreached] * len(parts))
+    if right is not None:
+      best = [np.asarray(part[2]).max(2) for part in first]
+      second = self._sweep(parts, pool, weights, best)
     for one, other in zip(first, second, strict=True):
       if not np.array_equal(np.asarray(one[2]), np.asarray(other[2])):
         raise RuntimeError("two sweeps over one pool gave different scores: its rows changed")
-    return _result(first, second, len(queries))
-
-  def _part(self, queries: np.ndarray, right: np.ndarray, at: int) -> tuple[Any, Any]:
-    """Place a block of queries and of their right entries on the devices, padded."""
-    whole = NamedSharding(self.mesh, P())
-    vectors = np.zeros((self.queries, queries.shape[1]), np.float32)
-    ids = np.full((self.queries, *right.shape[1:]), NONE, np.int32)
-    part = slice(at, at + self.queries)
-    vectors[: len(queries[part])], ids[: len(right[part])] = queries[part], right[part]
-    return put(vectors, whole), put(ids, whole)
+    joined = []
+    for i, sweep in enumerate((first, first, first, second, second)):
+      joined.append(np.concatenate([np.asarray(part[i]) for part in sweep])[: len(queries)])
+    return SearchResult(*joined[:3], joined[3].astype(np.int64), joined[4].astype(np.int64))
 
   def _sweep(
     self, parts: Sequence, pool: Rows, weights: np.ndarray | None, thresholds: Sequence[np.ndarray]
   ) -> list:
     """Pass over the pool once; return for each block of queries the merged (scores, …, level)."""
-    over = NamedSharding(self.mesh, P(AXES))
-    whole = NamedSharding(self.mesh, P())
-    thresholds = [put(t, whole) for t in thresholds]
-    states = []
+    over, states = NamedSharding(self.mesh, P(AXES)), []
+    thresholds = [put(t, NamedSharding(self.mesh, P())) for t in thresholds]
     for _, ids in parts:
       states.append(put(_empty(self.mesh.size, self.queries, self.k, ids.shape[1:]), over))
     size = self.rows * self.mesh.size
@@ -176,14 +167,6 @@ class Searcher:
       for i, (vectors, ids) in enumerate(parts):
         states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
     return [self._merge(state) for state in states]
-
-
-def _result(found: Sequence, counted: Sequence, queries: int) -> SearchResult:
-  """Join what two sweeps gave for each block of queries; counts become int64."""
-  joined = []
-  for i, parts in enumerate((found, found, found, counted, counted)):
-    joined.append(np.concatenate([np.asarray(part[i]) for part in parts])[:queries])
-  return SearchResult(*joined[:3], joined[3].astype(np.int64), joined[4].astype(np.int64))
 
 
 def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int) -> np.ndarray:

@@ -126,11 +126,6 @@ def summarize(
 
   """
   count = int(np.count_nonzero(mask))
-  if not count:
-    raise InputError(
-      f"{where}: none of the {len(mask)} questions is counted by this question filter: check the "
-      "labels, or take another question filter"
-    )
   summary: dict[str, dict[str, float | int | None]] = {}
   for metric, value in values.items():
     chosen = np.asarray(value, np.float64)[mask]
@@ -249,10 +244,8 @@ def _flatten(scores, labels, names):
 
 def _descending_ids(ids, lengths):
   """Return int [m]: a key that puts candidates in descending order of id."""
-  if ids is None:
-    raise InputError("ties='trec' orders tied candidates by their ids: give ids")
-  if list(map(len, ids)) != lengths.tolist():
-    raise InputError("ids and scores differ in questions or candidates: give one id a candidate")
+  if ids is None or list(map(len, ids)) != lengths.tolist():
+    raise InputError("ties='trec' orders tied candidates by their ids: give one id a candidate")
   flat = list(itertools.chain.from_iterable(ids))
   # Python orders strings by code point, which is the order of their UTF-8 bytes.
   number = {text: -i for i, text in enumerate(sorted(set(flat)))}

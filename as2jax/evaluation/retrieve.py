@@ -53,16 +53,6 @@ def numbers(values: Iterable[str | bytes]) -> np.ndarray:
   return np.asarray([number.setdefault(value, len(number)) for value in values], np.int64)
 
 
-def distinct(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Return the position of the first of each distinct row, and the number of each row's: [m], [n].
-
-  Rows that are equal bit by bit are searched once, so that their scores are equal on any device.
-  """
-  of = numbers(row.tobytes() for row in np.asarray(vectors) + np.float32(0))  # −0 becomes 0
-  _, first = np.unique(of, return_index=True)
-  return first, of
-
-
 def by_vectors(
   searcher: exact_search.Searcher,
   queries: np.ndarray,
@@ -72,8 +62,12 @@ def by_vectors(
   *,
   ties: str,
 ) -> Ranked:
-  """Rank a pool by a similarity of vectors `[q, d]` and `[n, d]`."""
-  first, of = distinct(passages)
+  """Rank a pool by a similarity of vectors `[q, d]` and `[n, d]`.
+
+  Passages that are equal bit by bit are searched once, so that their scores are equal on any device.
+  """
+  of = numbers(row.tobytes() for row in np.asarray(passages) + np.float32(0))  # −0 becomes 0
+  first = np.unique(of, return_index=True)[1]
   weights = np.bincount(of, minlength=len(first))
   right_passages = [right_entries(pool, name) for name in QUESTION_FILTERS]
   right_rows = []
@@ -194,13 +188,6 @@ def write(
   trec_files.write_table(table, ids, sizes, list(map(len, gold)), evaluation.per_question)
 
 
-def texts_of(pool: Pool) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
-  """Return the queries without candidates, and one query with all passages as its candidates."""
-  queries = tuple(Question(query.id, query.text, ()) for query in pool.queries)
-  one = Pool(pool.passages, pool.queries[:1])
-  return queries, with_candidates(one, [np.arange(len(pool.passages))])
-
-
 class Retrieved(NamedTuple):
   """Hold the best passages of each query by another run."""
 
@@ -236,19 +223,16 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, depth: int | None = N
   entries, rows = [], []
   for query in pool.queries:
     scores = ranking.get(query.id, {})
-    if query.id not in ranking or query.id not in at or scores.keys() - place.keys():
+    known = query.id in ranking and query.id in at and ANY + "mrr" in table
+    if not known or scores.keys() - place.keys():
       raise InputError(
-        f"{folder}: query {query.id!r} is missing in run.trec or per_question.tsv, or has passages that "
-        f"are not in the pool: the run was made for another data set or another split than {split}"
+        f"{folder}: query {query.id!r} is missing in run.trec or per_question.tsv, has passages that are "
+        f"not in the pool, or no {ANY}mrr: the run was made for another data set, split or task than "
+        f"{split} of this pool"
       )
     listed = sorted(((score, id) for id, score in scores.items()), reverse=True)[:depth]
     entries.append(np.asarray([place[id] for _, id in listed], np.int64))
     rows.append(at[query.id])
-  if ANY + "mrr" not in table:
-    raise InputError(
-      f"{folder / 'per_question.tsv'} lacks the column {ANY}mrr: evaluate that run over this pool "
-      "(evaluation.task=retrieve)"
-    )
   ranks = {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]}
   return Retrieved(tuple(entries), with_candidates(pool, entries), ranks)
 

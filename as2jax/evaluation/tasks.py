@@ -13,8 +13,8 @@ from etils import epath
 
 from as2jax.data import holdout, trec_files
 from as2jax.data.dataset import Dataset
-from as2jax.data.record import Question
-from as2jax.data.retrieval import Retrieval
+from as2jax.data.record import Pool, Question
+from as2jax.data.retrieval import Retrieval, with_candidates
 from as2jax.evaluation import exact_search, metrics, results, retrieval_metrics, retrieve
 from as2jax.evaluation.results import Evaluation, Outcome
 from as2jax.runtime import processes
@@ -255,15 +255,15 @@ class Retrieve(_Task):
     return by_seed
 
   def _by_vectors(self, variables, split, pool, scores) -> list[dict[str, Any]]:
-    if split not in self._kept:
-      self._kept[split] = retrieve.texts_of(pool)
-    texts, (anchor,) = self._kept[split]
+    if split not in self._kept:  # the queries alone, and one query with all passages
+      texts = tuple(Question(query.id, query.text, ()) for query in pool.queries)
+      every = [np.arange(len(pool.passages))]
+      self._kept[split] = texts, with_candidates(Pool(pool.passages, pool.queries[:1]), every)
+    texts, anchor = self._kept[split]
     of_queries = self.predictor.embed(variables, texts)
-    of_passages = self.predictor.embed(variables, (anchor,))
-    asked = retrieve.numbers(query.text for query in texts)
-    held = 1 + retrieve.numbers(
-      candidate.text for candidate in anchor.candidates
-    )  # behind the query
+    of_passages = self.predictor.embed(variables, anchor)
+    asked = retrieve.numbers(query.text for query in pool.queries)
+    held = 1 + retrieve.numbers(passage.text for passage in pool.passages)  # behind the query
     by_seed = []
     for vectors in zip(of_queries[:, asked], of_passages[:, held], strict=True):
       rankings = {}
