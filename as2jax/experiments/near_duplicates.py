@@ -29,7 +29,7 @@ THRESHOLD = 0.95
 NEAREST = 16  # training texts that a text is compared with, of greatest cosine
 METRICS = ("map", "mrr")
 Embed = Callable[[Sequence[str]], np.ndarray]
-Near = Mapping[str, int]  # training text near to a text -> index into `KINDS`
+Near = Mapping[Any, int]  # training text (or pair) near to one -> index into `KINDS`
 
 
 class NearDuplicates(NamedTuple):
@@ -60,32 +60,26 @@ def near_duplicates(
   answers = defaultdict(set)
   for question in train:
     answers[question.text].update(c.text for c in question.candidates)
-  nearest: dict[str, list[int]] = {
-    "questions": [],
-    "sentences": [],
-    "right sentences": [],
-    "pairs": [],
-  }
-  nearest["sentences"] = list(map(_nearest, near_sentence.values()))
-  asked_before, told_before, right = set(), set(), set()
+  found = NearDuplicates({}, {}, set(), set())
+  asked, pairs, right = [], [], {}
   for question in test:
     near = near_question[question.text]
-    nearest["questions"].append(_nearest(near))
+    asked.append(near)
     if near:
-      asked_before.add(question.id)
+      found.questions.add(question.id)
     for candidate in question.candidates:
       told = near_sentence[candidate.text]
-      nearest["pairs"].append(_nearest_pair(near, told, answers))
+      pairs.append(_near_pairs(near, told, answers))
       if candidate.label == 1:
-        right.add(candidate.text)
+        right[candidate.text] = told
         if told:
-          told_before.add(question.id)
-  nearest["right sentences"] = list(map(_nearest, map(near_sentence.get, right)))
-  counts: dict[str, dict[str, int]] = {}
-  for row, its in nearest.items():
-    counts[row] = {kind: sum(k <= n for k in its) for n, kind in enumerate(KINDS)}
-  texts = {row: len(its) for row, its in nearest.items()}
-  return NearDuplicates(texts, counts, asked_before, told_before)
+          found.right.add(question.id)
+  rows = {"questions": asked, "sentences": near_sentence.values()}
+  for row, its in {**rows, "right sentences": right.values(), "pairs": pairs}.items():
+    nearest = [min(near.values(), default=len(KINDS)) for near in its]
+    found.texts[row] = len(nearest)
+    found.counts[row] = {kind: sum(k <= n for k in nearest) for n, kind in enumerate(KINDS)}
+  return found
 
 
 def _asked(questions: Sequence[Question]) -> list[str]:
@@ -115,17 +109,13 @@ def _matches(
   return matches
 
 
-def _nearest(near: Near) -> int:
-  return min(near.values(), default=len(KINDS))
-
-
-def _nearest_pair(question: Near, sentence: Near, answers: Mapping[str, set[str]]) -> int:
-  """Return the kind of the nearest training pair: that of the looser of its two texts."""
-  best = len(KINDS)
+def _near_pairs(question: Near, sentence: Near, answers: Mapping[str, set[str]]) -> Near:
+  """Return the kinds of the training pairs that are near: each that of the looser of its two texts."""
+  kinds = {}
   for asked, kind in question.items():
     for text in sentence.keys() & answers[asked]:
-      best = min(best, max(kind, sentence[text]))
-  return best
+      kinds[asked, text] = max(kind, sentence[text])
+  return kinds
 
 
 def embedder(source: str) -> Embed:

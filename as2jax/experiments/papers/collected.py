@@ -18,18 +18,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from as2jax.config import check
+from as2jax.config import base, check
 from as2jax.config import jobs as job_files
 from as2jax.config.overrides import apply as override
 from as2jax.config.overrides import differences, flatten
 from as2jax.data import trec_files
 from as2jax.evaluation import results, run_scores
-from as2jax.experiments.papers.rows import Run
+from as2jax.experiments.papers.rows import Peer, Run
 from as2jax.runtime.errors import InputError
 from as2jax.training.metrics_log import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
-LARGEST = 150_000  # bytes of a row
 PACKED = ".tar.xz"
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
 
@@ -63,19 +62,46 @@ def unpacked(where: pathlib.Path, names: str = "*") -> Iterator[pathlib.Path]:
     yield pathlib.Path(place)
 
 
-def resolve(run: Run) -> Any:
-  """Return the config that a row states, with the seeds that the config file has."""
-  config = override(job_files.load(run.config), run.settings, f"{run.config}:")
-  check.check(config)
-  return config
+def collect(source: pathlib.Path, run: Run | Peer, where: pathlib.Path) -> pathlib.Path:
+  """Keep what stands for a finished run, or a peer's training, as a row in `where`; return the row.
+
+  A peer's folder is written by launch/benchmarks/sentence_transformers_training.py. The ledger of the row that
+  is replaced stays.
+  """
+  files = _of_peer(source) if isinstance(run, Peer) else _of_run(source, run)
+  target = where / f"{run.name}{PACKED}"
+  ledger = source / results.LEDGER
+  if ledger.exists():
+    files[results.LEDGER] = ledger.read_bytes()
+  if target.exists():
+    rows = files.get(results.LEDGER, b"")
+    if earlier := _earlier_evaluations(target, run.name, rows):
+      files[results.LEDGER] = earlier + rows
+  written = io.BytesIO()
+  with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    for file in sorted(files):
+      entry = tarfile.TarInfo(f"{run.name}/{file}")  # without times and owners
+      entry.size, entry.mode = len(files[file]), 0o644
+      archive.addfile(entry, io.BytesIO(files[file]))
+  where.mkdir(parents=True, exist_ok=True)
+  target.write_bytes(lzma.compress(written.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+  return target
 
 
-def collect(source: pathlib.Path, name: str, run: Run, where: pathlib.Path) -> pathlib.Path:
-  """Keep what stands for a finished run as the row `name` in `where`; return the row."""
+def _of_peer(source: pathlib.Path) -> dict[str, bytes]:
+  if not (source / SEEDS).exists():
+    raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
+  files = {SEEDS: (source / SEEDS).read_bytes()}
+  for table in source.glob("seed-*.tsv"):
+    files[table.name] = _table(table)
+  return files
+
+
+def _of_run(source: pathlib.Path, run: Run) -> dict[str, bytes]:
   content = results.read(source)
   if content is None:
     raise InputError(f"{source} is not finished (no results.json): finish it, then collect it")
-  check_config(source, name, run)
+  check_config(source, run)
   seeds = [outcome["seed"] for outcome in content["seeds"]]
   files = {}
   for split in results.splits_of(content):
@@ -96,17 +122,7 @@ def collect(source: pathlib.Path, name: str, run: Run, where: pathlib.Path) -> p
   config = json.loads((source / "config.json").read_text())
   files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
   files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
-  return _write(source, name, files, where)
-
-
-def collect_peer(source: pathlib.Path, name: str, where: pathlib.Path) -> pathlib.Path:
-  """Keep what launch/benchmarks/sentence_transformers_training.py wrote as the row `name` in `where`."""
-  if not (source / SEEDS).exists():
-    raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
-  files = {SEEDS: (source / SEEDS).read_bytes()}
-  for table in source.glob("seed-*.tsv"):
-    files[table.name] = _table(table)
-  return _write(source, name, files, where)
+  return files
 
 
 def peer_tables(row: pathlib.Path, split: str) -> str:
@@ -127,32 +143,6 @@ def training(row: pathlib.Path) -> Training:
   return Training(execution.get("seconds_in_steps", 0.0), len(content.get("seeds", ())), device)
 
 
-def _write(
-  source: pathlib.Path, name: str, files: dict[str, bytes], where: pathlib.Path
-) -> pathlib.Path:
-  """Pack the files of a row, with the ledger of the run and of the row that it replaces."""
-  target = where / f"{name}{PACKED}"
-  ledger = source / results.LEDGER
-  if ledger.exists():
-    files[results.LEDGER] = ledger.read_bytes()
-  if target.exists():
-    rows = files.get(results.LEDGER, b"")
-    if earlier := _earlier_evaluations(target, name, rows):
-      files[results.LEDGER] = earlier + rows
-  written = io.BytesIO()
-  with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-    for file in sorted(files):
-      entry = tarfile.TarInfo(f"{name}/{file}")  # without times and owners
-      entry.size, entry.mode = len(files[file]), 0o644
-      archive.addfile(entry, io.BytesIO(files[file]))
-  packed = lzma.compress(written.getvalue(), preset=9 | lzma.PRESET_EXTREME)
-  if len(packed) > LARGEST:
-    raise InputError(f"{source}: the row has {len(packed)} bytes, more than {LARGEST}")
-  where.mkdir(parents=True, exist_ok=True)
-  target.write_bytes(packed)
-  return target
-
-
 def _earlier_evaluations(target: pathlib.Path, name: str, rows: bytes) -> bytes:
   """Return the ledger rows of the row in `target` that the new ones lack: of an earlier training."""
 
@@ -169,30 +159,29 @@ def _earlier_evaluations(target: pathlib.Path, name: str, rows: bytes) -> bytes:
   return b"".join(line for line in lines if without_mode(line) not in known)
 
 
-def check_config(source: pathlib.Path, name: str, run: Run) -> None:
-  """Raise InputError where a run's config is not the one that the row `name` states.
+def check_config(source: pathlib.Path, run: Run) -> None:
+  """Raise InputError where a run's config is not the one that its row states."""
+  config = override(job_files.load(run.config), run.settings, f"{run.config}:")
+  check.check(config)
+  if changed := differing((source / "config.json").read_text(), config.to_json()):
+    raise InputError(f"{source} is no run of the row {run.name}:\n" + "\n".join(changed))
 
-  Keys that the run's version did not have yet are not compared, nor are seeds and folders of paths.
+
+def differing(there: str, wanted: str) -> list[str]:
+  """Return a line a key in which two configs differ, as JSON.
+
+  Keys that are younger than the first have their defaults there. Seeds and folders of paths are not compared.
   """
-  there = _settings(json.loads((source / "config.json").read_text()))
-  wanted = _settings(json.loads(resolve(run).to_json()))
-  known = {key: value for key, value in wanted.items() if key in there}
-  changed = differences(there, known)
-  for key in run.settings:
-    if key not in there and key != "seeds":
-      changed.append(f"  {key}: the run's version did not have it")
-  if changed:
-    raise InputError(f"{source} is no run of the row {name}:\n" + "\n".join(changed))
-
-
-def _settings(config: dict[str, Any]) -> dict[str, Any]:
-  """Return a flat config without seeds, paths without their folders (but those in packages)."""
-  settings = flatten(config)
-  del settings["seeds"]
-  for key, value in settings.items():
-    if isinstance(value, str) and not value.startswith("package:"):
-      settings[key] = value.rpartition("/")[2]
-  return settings
+  both = flatten(json.loads(there)), flatten(json.loads(wanted))
+  defaults = flatten(base.get_config())
+  for key in (both[1].keys() - both[0].keys()) & defaults.keys():
+    both[0][key] = defaults[key]
+  for settings in both:
+    del settings["seeds"]
+    for key, value in settings.items():
+      if isinstance(value, str) and not value.startswith("package:"):
+        settings[key] = value.rpartition("/")[2]
+  return differences(*both)
 
 
 def _table(path: pathlib.Path) -> bytes:

@@ -222,19 +222,6 @@ def with_tables(text: str, made: Mapping[str, str]) -> str:
   return text
 
 
-def _collect(argument: str, folder: pathlib.Path) -> None:
-  name, _, source = argument.rpartition("=")
-  source = pathlib.Path(source)
-  known = kept_runs()
-  run = known.get(name or source.name)
-  if run is None:
-    raise InputError(f"{argument}: there is no such row: name one of {', '.join(known)}")
-  if isinstance(run, Peer):
-    print(collected.collect_peer(source, run.name, folder))
-  else:
-    print(collected.collect(source, run.name, run, folder))
-
-
 def run(*, collect: Sequence[str] = (), write: bool = False, missing: bool = False) -> str:
   """Do what `as2jax lab measured` does, and return what it prints.
 
@@ -246,7 +233,12 @@ def run(*, collect: Sequence[str] = (), write: bool = False, missing: bool = Fal
   """
   folder = collected.folder()
   for one in collect:
-    _collect(one, folder)
+    name, _, source = one.rpartition("=")
+    source, known = pathlib.Path(source), kept_runs()
+    name = name or source.name
+    if name not in known:
+      raise InputError(f"{one}: there is no such row: name one of {', '.join(known)}")
+    print(collected.collect(source, known[name], folder))
   if missing:
     lacks = [r for n, r in kept_runs().items() if not (folder / f"{n}{collected.PACKED}").exists()]
     return "\n".join(commands(lacks))

@@ -10,16 +10,16 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as2jax.config import base, check, recipes
+from as2jax.config import check, recipes
 from as2jax.config import jobs as job_files
 from as2jax.config import words as config_words
 from as2jax.config.overrides import apply as override
-from as2jax.config.overrides import differences, flatten
 from as2jax.data import load
 from as2jax.data.dataset import SPECS
 from as2jax.data.source import located
 from as2jax.encoders import hub, open_encoder
 from as2jax.evaluation import results
+from as2jax.experiments.papers import collected
 from as2jax.experiments.papers.rows import Run, Table
 from as2jax.experiments.sweeps import points
 from as2jax.experiments.sweeps.local_executor import finished
@@ -200,25 +200,17 @@ def take(cells: Cells, folders: Sequence[pathlib.Path]) -> None:
     before = len(runs)
     for path in [folder, *sorted(folder.iterdir())] if folder.is_dir() else ():
       if finished(path) and (path / "config.json").exists():
-        config = _known((path / "config.json").read_text())
+        config = (path / "config.json").read_text()
         runs.append((path.absolute(), config, results.read(path)))
     if len(runs) == before:
       raise InputError(f"--runs={folder}: neither it nor its folders hold results.json of a run")
   for cell in cells.values():
-    seeds = sorted(job.seed for job in cell.jobs)
-    for folder, config, content in runs if seeds else ():
-      wanted = _known(cell.jobs[0].text)
+    for folder, config, content in runs if cell.jobs else ():
+      splits = json.loads(cell.jobs[0].text)["evaluation"]["splits"]
       parts = content["data"]["splits"].keys()
-      asked = {split for split in wanted["evaluation.splits"] if set(split.split("+")) <= parts}
-      fits = sorted(outcome["seed"] for outcome in content["seeds"]) == seeds
-      fits = fits and asked <= set(results.splits_of(content))
-      if fits and not differences(config, wanted):
+      asked = {split for split in splits if set(split.split("+")) <= parts}
+      seeds = {outcome["seed"] for outcome in content["seeds"]}
+      fits = seeds == {job.seed for job in cell.jobs} and asked <= set(results.splits_of(content))
+      if fits and not collected.differing(config, cell.jobs[0].text):
         cell.taken = folder
         break
-
-
-def _known(config: str) -> dict[str, Any]:
-  """Return a flat config without seeds; keys that are younger than the run have their defaults."""
-  flat = {**flatten(json.loads(base.get_config().to_json())), **flatten(json.loads(config))}
-  del flat["seeds"]
-  return flat

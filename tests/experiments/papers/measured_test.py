@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 from as2jax.commands import app
+from as2jax.config import check
 from as2jax.evaluation import results, run_scores, significance
 from as2jax.experiments import figures
-from as2jax.experiments.papers import collected, measured, rows
+from as2jax.experiments.papers import collected, measured, plan, rows
 from as2jax.experiments.papers.rows import Column, Peer, Row, Run, Table
 from as2jax.runtime.errors import InputError
 
@@ -39,7 +40,7 @@ def test_every_row_resolves_and_a_name_has_one_run():
             assert runs.setdefault(run.name, run) == run, run.name
   assert runs.keys() <= measured.kept_runs().keys()
   for run in runs.values():
-    collected.resolve(run)
+    check.check(plan.resolve(run, plan.Choice())[0])
   claims, summary = rows.claims()
   named = {name for claim in claims for name in claim["runs"]} | {one["kept"] for one in summary}
   assert named <= runs.keys()
@@ -56,7 +57,7 @@ def test_commands_hold_for_an_interactive_shell():
 def kept(finished_run, tmp_path):
   """What two runs without parameters left, unpacked."""
   for name in ("word_overlap", "bm25"):
-    collected.collect(finished_run(name), name, Run(f"{LEXICAL}:{name},sample"), tmp_path)
+    collected.collect(finished_run(name), Run(f"{LEXICAL}:{name},sample", name=name), tmp_path)
   with collected.unpacked(tmp_path) as rows:
     yield rows
 
