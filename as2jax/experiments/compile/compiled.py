@@ -16,7 +16,7 @@ from as2jax.config import check
 from as2jax.evaluation.predict import PAIRS, make_predict_step
 from as2jax.experiments.compile import chips
 from as2jax.experiments.compile.chips import GIB, Chip
-from as2jax.experiments.compile.program import Program, summary
+from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
@@ -34,16 +34,18 @@ class Measured(NamedTuple):
   """One compiled step on one chip, in bytes.
 
   Attributes:
-    memory: of arguments, outputs, aliased, temporaries and code; None where they do not fit.
+    memory: of arguments, outputs, aliased, temporaries and code.
     needs: of the HBM in all; xla_bytes: read and written, with the body of a loop once.
+    lacks: what the compiler said when it gave up for want of HBM; the rest is empty then.
 
   """
 
   name: str
-  memory: Mapping[str, float] | None
-  needs: float
-  program: Program | None
+  memory: Mapping[str, float] = {}
+  needs: float = 0.0
+  program: Program | None = None
   xla_bytes: float = 0.0
+  lacks: str = ""
 
 
 def scaled(config: Any, parts: int) -> Any:
@@ -91,9 +93,8 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
   def train():
     batch = of_shards(shard, (n, config.batch.accumulate), NamedSharding(mesh, sharding.BATCH))
     step = make_train_step(model, parts.loss, optimizer, rate, mesh=mesh, state=state, seeds=n)
-    each = []
-    for kind in (np.uint32, np.float32, np.bool_):
-      each.append(jax.ShapeDtypeStruct((n,), kind, sharding=every))
+    kinds = np.uint32, np.float32, np.bool_
+    each = [jax.ShapeDtypeStruct((n,), kind, sharding=every) for kind in kinds]
     return step.trace(state, batch, *each)
 
   layout = "sentences" if model.encodes else model.layout
@@ -121,10 +122,10 @@ def measure(name: str, trace: Callable[[], Any]) -> Measured:
   try:
     executable = trace().lower().compile()
   except jax.errors.JaxRuntimeError as error:
-    needs = refused(str(error))
-    if needs is None:
+    if "RESOURCE_EXHAUSTED" not in str(error):
       raise
-    return Measured(name, None, needs, None)
+    used = re.search(r"Used [\d.]+\w of [\d.]+\w", str(error))
+    return Measured(name, lacks=used[0] if used else "out of memory")
   analysis = executable.memory_analysis()
   memory = {
     "arguments": analysis.argument_size_in_bytes,
@@ -136,15 +137,6 @@ def measure(name: str, trace: Callable[[], Any]) -> Measured:
   needs = sum(memory.values()) - 2 * memory["aliased"]
   moved = executable.cost_analysis().get("bytes accessed", 0.0)
   return Measured(name, memory, needs, Program(executable.as_text()), moved)
-
-
-def refused(message: str) -> float | None:
-  """Return the bytes that the compiler needed when it gave up for want of HBM; else None."""
-  if "RESOURCE_EXHAUSTED" not in message:
-    return None
-  match = re.search(r"Used ([\d.]+)([KMGT]) of", message)
-  units = {"K": 2**10, "M": 2**20, "G": GIB, "T": 2**40}
-  return float(match[1]) * units[match[2]] if match else float("inf")
 
 
 def steps_of(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]:
@@ -161,12 +153,12 @@ def steps_of(config: Any, topology: str) -> tuple[Chip, Any, Iterator[Measured]]
 
 def report(chip: Chip, step: Measured) -> str:
   """Return what one step takes of a chip, in lines."""
+  if step.lacks:
+    return f"{step.name}: DOES NOT FIT a {chip.name} ({step.lacks})"
   head = f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"
-  if step.program is None:
-    return f"{head}: DOES NOT FIT"
   sizes = ", ".join(f"{name} {size / GIB:.2f}" for name, size in step.memory.items())
   exchanged = []
-  for kind, (calls, size) in summary(step.program.collectives).items():
+  for kind, (calls, size) in step.program.collectives.items():
     exchanged.append(f"{calls} × {kind}, {size / 1e6:.1f} MB in all")
   lines = [
     head,
@@ -183,7 +175,7 @@ def report(chip: Chip, step: Measured) -> str:
 
 def fits(chip: Chip, step: Measured) -> bool:
   """Tell whether a step compiled and its memory is within that of the chip."""
-  return step.program is not None and step.needs <= chip.hbm
+  return not step.lacks and step.needs <= chip.hbm
 
 
 def run(config: Any, topology: str) -> int:

@@ -6,11 +6,9 @@ often as the loops around it turn. A loop's turns are those that XLA states, or 
 counter is compared with: every `scan` of jax counts from 0 by 1.
 """
 
-import collections
 import math
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 COLLECTIVES = """all-reduce all-gather reduce-scatter all-to-all collective-permute
   collective-broadcast ragged-all-to-all""".split()
@@ -22,20 +20,12 @@ _COLLECTIVE = re.compile(rf" = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _LOOP = re.compile(r" while\(.*\bcondition=%?([\w.\-]+)")
 
 
-class Collective(NamedTuple):
-  """Calls of one collective: bytes of its result on one chip, calls a step."""
-
-  kind: str
-  bytes: float
-  times: int
-
-
 class Program:
   """A compiled program (`compiled.as_text()`).
 
   Attributes:
     loops: how often each loop turns, in the order of the program; None where data decide.
-    collectives: those of a step.
+    collectives: calls a step, and bytes of their results on one chip, by kind.
     host_calls: what makes the host take part: callbacks, feeds, transfers.
 
   """
@@ -52,12 +42,14 @@ class Program:
     if not entry:
       raise ValueError("no HLO module: there is no ENTRY computation")
     self.loops: list[int | None] = []
-    self.collectives: list[Collective] = []
+    self.collectives: dict[str, tuple[int, float]] = {}
     self.host_calls: list[str] = []
     for times, line in self._walk(entry, 1):
       if match := _COLLECTIVE.search(line):
-        size = _bytes(match[1], match[2], bool(match[3]))
-        self.collectives.append(Collective(match[2], size, times))
+        kind = match[2]
+        calls, size = self.collectives.get(kind, (0, 0.0))
+        size += times * _bytes(match[1], kind, bool(match[3]))
+        self.collectives[kind] = calls + times, size
       self.host_calls += _host_calls(line)
 
   def _walk(self, name: str, times: int) -> Iterator[tuple[int, str]]:
@@ -83,15 +75,6 @@ class Program:
     ends = set(re.findall(r"\b[su]\d+\[\]\S* constant\((\d+)\)", text))
     counted = re.search(r"\bdirection=L[TE]|compare", text)
     return int(ends.pop()) if counted and len(ends) == 1 else None
-
-
-def summary(collectives: list[Collective]) -> dict[str, tuple[int, float]]:
-  """Calls and bytes a step, by kind."""
-  calls, size = collections.Counter(), collections.Counter()
-  for one in collectives:
-    calls[one.kind] += one.times
-    size[one.kind] += one.times * one.bytes
-  return {kind: (calls[kind], size[kind]) for kind in calls}
 
 
 def _bytes(shapes: str, kind: str, start: bool) -> float:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 
+import jax
 import pytest
 import tiny
 from packaging import requirements
@@ -11,7 +12,7 @@ from as2jax.config import jobs
 from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
-from as2jax.experiments.compile.program import Collective, Program
+from as2jax.experiments.compile.program import Program
 from as2jax.runtime.errors import InputError
 
 V5E = chips.Chip("v5e", 16 * GIB)
@@ -19,31 +20,33 @@ EMPTY = "ENTRY %main (x: f32[]) -> f32[] {\n  ROOT %x = f32[] parameter(0)\n}\n"
 needs_libtpu = pytest.mark.skipif(bool(chips.absent()), reason=chips.absent())
 
 
-def step(gib=3.0, collectives=()):
+def step(gib=3.0, collectives={}):
   program = Program(EMPTY)
-  program.collectives = list(collectives)
+  program.collectives = collectives
   sizes = (2 * GIB, 2 * GIB, 2 * GIB, (gib - 2) * GIB, 0)
   names = ("arguments", "outputs", "aliased", "temporaries", "code")
   return Measured("train", dict(zip(names, sizes)), gib * GIB, program, 4e9)
 
 
 def test_memory_and_collectives_are_reported():
-  text = compiled.report(V5E, step(collectives=[Collective("all-reduce", 4e9, 2)]))
+  text = compiled.report(V5E, step(collectives={"all-reduce": (2, 8e9)}))
   assert "3.00 of 16 GiB a v5e" in text and "4 GB read and written" in text
   assert "2 × all-reduce, 8000.0 MB in all" in text and "temporaries 1.00" in text
   assert "no collectives" in compiled.report(V5E, step())
 
 
 def test_what_does_not_fit_is_told():
-  message = (
-    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
-    "space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
-  )
-  assert compiled.refused(message) == 20.5 * GIB
-  assert compiled.refused("INTERNAL: a fault") is None
-  gone = Measured("train", None, 20.5 * GIB, None)
-  assert not compiled.fits(V5E, gone) and "20.50 of 16 GiB" in compiled.report(V5E, gone)
+  message = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Used 20.5G of 15.75G hbm."
+
+  def fail(words):
+    raise jax.errors.JaxRuntimeError(words)
+
+  gone = compiled.measure("train", lambda: fail(message))
+  said = "train: DOES NOT FIT a v5e (Used 20.5G of 15.75G)"
+  assert not compiled.fits(V5E, gone) and compiled.report(V5E, gone) == said
   assert compiled.fits(V5E, step()) and not compiled.fits(V5E, step(gib=17.0))
+  with pytest.raises(jax.errors.JaxRuntimeError, match="a fault"):
+    compiled.measure("train", lambda: fail("INTERNAL: a fault"))
 
 
 @pytest.mark.parametrize("topology", ["v5e", "v9:2x2", "v5e:2", "v5e-16"])
@@ -100,7 +103,7 @@ def test_the_gradient_alone_is_exchanged_between_chips():
   _, scaled, steps = compiled.steps_of(config, "v5e:2x2")
   assert scaled.batch.shards == 4
   actual = next(steps).program.collectives
-  assert {c.kind for c in actual} == {"all-reduce"}
+  assert actual.keys() == {"all-reduce"}
 
 
 def test_the_script_of_the_tests_installs_the_compiler_that_jax_asks_for():

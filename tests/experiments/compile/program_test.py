@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from as2jax.experiments.compile.program import Collective, Program, summary
+from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 
 LAYERS, WIDTH, ROWS = 5, 8, 4
@@ -33,7 +33,7 @@ def test_a_gradient_is_exchanged_once_and_counted_with_its_loop():
     text_of(jax.grad(stacked), WEIGHTS, X, in_shardings=place, out_shardings=place[0])
   )
   assert set(program.loops) == {LAYERS}
-  ((kind, (calls, size)),) = summary(program.collectives).items()
+  ((kind, (calls, size)),) = program.collectives.items()
   assert kind == "all-reduce" and size == WEIGHTS.nbytes and calls in (1, LAYERS)
   assert program.host_calls == []
 
@@ -96,4 +96,4 @@ backend_config={"debug":"(ring) {"}
 
 def test_what_xla_writes_for_tpus_is_read():
   program = Program(TPU)
-  assert program.collectives == [Collective("all-gather", 128, 1), Collective("all-reduce", 512, 1)]
+  assert program.collectives == {"all-gather": (1, 128), "all-reduce": (1, 512)}
