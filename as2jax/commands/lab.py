@@ -210,8 +210,8 @@ def mine(
   passages: option("further texts, one a line", metavar="FILE") = "",
   exclude: option("whose questions are kept out", metavar="FILE", kind=list[str]) = [],
   ranks: option("of the passages looked at", metavar="M:N") = "1:100",
-  count: Annotated[int, Option(help="negatives a question, at most")] = 8,
-  below: Annotated[float, Option(help="share of the worst positive's score")] = 0.95,
+  count: Annotated[int, Option(min=1, help="negatives a question, at most")] = 8,
+  below: Annotated[float, Option(min=0.0, help="share of the worst positive's score")] = 0.95,
   seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
@@ -221,7 +221,7 @@ def mine(
   from as2jax.experiments import mine as mining
 
   first, _, last = ranks.partition(":")
-  if not (first.isdigit() and last.isdigit()):
+  if not (first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)):
     raise InputError(f"--ranks={ranks}: give the first and the last rank, such as 10:100")
   settings = mining.Settings(int(first), int(last), count, below, seed)
   questions, kept_out = mining.training_questions(data, exclude)

@@ -52,14 +52,6 @@ class Settings:
   below: float = 0.95
   seed: int = 0
 
-  def check(self) -> None:
-    """Raise InputError for a value that makes no sense."""
-    if not (1 <= self.first <= self.last and self.count >= 1 and self.below > 0):
-      raise InputError(
-        f"ranks {self.first}:{self.last}, count {self.count}, below {self.below}: give ranks from 1 on, the "
-        "greater one last, a count of 1 or more, and a share above 0, such as 0.95"
-      )
-
   def limit(self, positives: np.ndarray) -> float:
     """Return the greatest score that a negative may have, from the scores of the positives."""
     if not len(positives):
@@ -94,10 +86,9 @@ def mine(
     source: of the data, for the provenance.
 
   Raises:
-    InputError: wrong settings, a folder that holds something else, or nothing to mine.
+    InputError: a folder that holds something else, or nothing to mine.
 
   """
-  settings.check()
   with open_working(output) as (folder, working):
     pool = _Pool(questions, passages, [q.text for q in kept_out])
     counts = dict.fromkeys(("asked", "in dev or test", "without positive"), 0)

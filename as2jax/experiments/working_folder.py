@@ -14,26 +14,16 @@ def open_working(output: epath.PathLike) -> Generator[tuple[epath.Path, epath.Pa
   """Open a folder and its part for unfinished work, which no other process can open meanwhile.
 
   A command puts its results beside that part, which is removed at the end: as long as it is there,
-  what lies beside it is unfinished, too. After an error it stays, for the same command to go on,
-  where anything was begun.
+  what lies beside it is unfinished, too. After an error it stays, and the same command goes on.
 
   Raises:
     InputError: the folder holds anything, and no unfinished work, or is in use.
 
   """
   folder = epath.Path(output)
-  working, new = folder / "working", not folder.exists()
-  if not (new or working.exists()) and any(folder.iterdir()):
+  working = folder / "working"
+  if folder.exists() and not working.exists() and any(folder.iterdir()):
     raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
   with lock(working, f"--output={output}"):
-    try:
-      yield folder, working
-    except BaseException:
-      begun = {path.name for at in (folder, working) for path in at.iterdir()} - {
-        "working",
-        ".lock",
-      }
-      if not begun:
-        (folder if new else working).rmtree()
-      raise
+    yield folder, working
     working.rmtree()

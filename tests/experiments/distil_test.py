@@ -98,7 +98,6 @@ def test_files_of_scores_that_are_wrong_name_the_line(tmp_path):
   (tmp_path / "x.jsonl").write_text(json.dumps(good) + "\n")
   with pytest.raises(InputError, match="x.jsonl: candidate 'q0-0' of the training question 'q0'"):
     distil.distil(QUESTIONS, tmp_path / "out", [str(tmp_path / "x.jsonl")])
-  assert not (tmp_path / "out").exists()
 
 
 def test_ids_that_no_run_file_holds_are_refused_before_anything_is_scored(tmp_path, monkeypatch):

@@ -203,22 +203,20 @@ def pages() -> Iterator[pathlib.Path]:
   yield from sorted((job_files.folder() / "papers").glob("*.md"))
 
 
-def place(name: str) -> tuple[str, str]:
-  """Return the lines between which a table stands in a page."""
-  return f"<!-- measured: {name} -->", f"<!-- end of {name} -->"
+def place(name: str) -> str:
+  """Return the line after which a table stands in a page."""
+  return f"<!-- measured: {name} -->\n"
 
 
 def with_tables(text: str, made: Mapping[str, str]) -> str:
   """Return a page with the blocks in `made`, by name, in their places; InputError where a place has no end."""
   for name, markdown in made.items():
-    begin, end = place(name)
-    if begin not in text:
-      continue
-    before, _, rest = text.partition(begin)
-    _, separator, after = rest.partition(end)
-    if not separator:
-      raise InputError(f"the line {end} is missing after {begin}")
-    text = f"{before}{begin}\n{markdown}\n{end}{after}"
+    begin, end = place(name), f"\n<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    if found and end not in rest:
+      raise InputError(f"the line {end.strip()} is missing after {begin.strip()}")
+    if found:
+      text = before + begin + markdown + rest[rest.index(end) :]
   return text
 
 

@@ -23,7 +23,7 @@ def test_the_pages_show_what_the_command_prints_each_table_once(kept_rows):
   for path, text in texts.items():
     assert text == measured.with_tables(text, made), f"{path}: as2jax lab measured --write"
   for table in made:
-    assert sum(measured.place(table)[0] in text for text in texts.values()) == 1, table
+    assert sum(measured.place(table) in text for text in texts.values()) == 1, table
 
 
 def test_every_row_resolves_and_a_name_has_one_run():
