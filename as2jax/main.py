@@ -16,9 +16,7 @@ SWITCHED_OFF = "--noconfig."  # before a key that is True or False
 def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
   """Read a command line: the config with its overrides, and the other options.
 
-  Raises:
-    InputError: a missing config, an unknown option or key, a value of the wrong type.
-
+  InputError: a missing config, an unknown option or key, a value of the wrong type.
   """
   parser = argparse.ArgumentParser(
     prog="python -m as2jax.main",

@@ -90,13 +90,6 @@ def test_an_engineers_faq(installed, faq):
       assert answer == pytest.approx(of_pair[FAQ[0][0], text], abs=1e-5)
   assert served["search"] == [hit["text"] for hit in hits]
 
-  installed(command, "export", "runs/faq", "exported")
-  transformers = pytest.importorskip("sentence_transformers")
-  model = transformers.SentenceTransformer(str(faq / "exported"), device="cpu")
-  for (question, candidate), score in of_pair.items():
-    u, v = model.encode([question, candidate])
-    assert score == pytest.approx(-float(((u - v) ** 2).sum() ** 0.5), abs=1e-5)
-
 
 def _served(installed, texts):
   """What the service answers: raw scores with their texts, and the texts of a search."""

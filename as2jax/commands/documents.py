@@ -24,14 +24,10 @@ def read(
 ) -> tuple[Sequence[str] | None, Sequence[str]]:
   """Read ids (None where the file has none) and texts: a table, or a text a line.
 
-  Args:
-    file: a file with a suffix of `tables.SUFFIXES`; any other holds a text a line.
-    columns: `text=COLUMN,id=COLUMN`, where a table has other names than `tables.DOCUMENT_NAMES`.
-    drop: whether rows without text, and repeated texts, are left out.
+  A file without a suffix of `tables.SUFFIXES` holds a text a line. `columns`, `text=COLUMN,id=COLUMN`,
+  names those of a table; with `drop`, rows without text and repeated texts are left out.
 
-  Raises:
-    InputError: no such file, one that is wrong or empty, a row without text, or without its id.
-
+  InputError: no such file, one that is wrong or empty, a row without text, or without its id.
   """
   path = epath.Path(file)
   named = named_columns(columns, DOCUMENT_NAMES)

@@ -59,10 +59,7 @@ def begin_run(
 ) -> None:
   """Prepare a process that trains or evaluates, before anything touches a device.
 
-  Args:
-    coordinator, count, process_id: of several processes; see `processes.start`.
-    profile: how many steps of training to trace.
-
+  Of several processes, see `processes.start`; `profile` is how many steps of training to trace.
   """
   quiet_libraries()
   processes.start(coordinator, count, process_id)
@@ -79,9 +76,7 @@ def begin_run(
 def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str) -> int:
   """Do the work and return the exit status; every mistake is one message on standard error.
 
-  Args:
-    words: puts a message into the words of the command that was typed.
-
+  `words` puts a message into the words of the command that was typed.
   """
   try:
     return work() or 0

@@ -74,9 +74,7 @@ def resolve(
 ) -> tuple[Any, str]:
   """Return the config that the command line of `train` describes, and the run's folder.
 
-  Raises:
-    InputError: neither job nor recipe, or both; no folder; any mistake in the config.
-
+  InputError: neither job nor recipe, or both; no folder; any mistake in the config.
   """
   import os
 

@@ -68,9 +68,7 @@ def module(name: str) -> ModuleType:
 def load(job: str) -> ConfigDict:
   """Resolve `NAME`, `NAME:WORDS`, `FILE.py` or `FILE.py:WORDS` to a locked config.
 
-  Raises:
-    InputError: the file is absent, refuses its words, or fails.
-
+  InputError: the file is absent, refuses its words, or fails.
   """
   name, *words = job.split(":", 1)
   file = path(name)
@@ -101,9 +99,7 @@ def load(job: str) -> ConfigDict:
 def of_run(file: str | None) -> ConfigDict:
   """Read the config of a run from its `config.json`.
 
-  Raises:
-    InputError: the file holds none, or a key or a value that this version does not have.
-
+  InputError: the file holds none, or a key or a value that this version does not have.
   """
   if not file:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")

@@ -64,9 +64,7 @@ def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[s
 def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set ") -> ConfigDict:
   """Return a locked copy of a config with other values by dotted key; references between keys stay.
 
-  Raises:
-    InputError: an unknown key, a section, a value of another type; `option` is named before the key.
-
+  InputError: an unknown key, a section, a value of another type; `option` is named before the key.
   """
   config = copy.deepcopy(config).lock()
   for key, value in values.items():
@@ -89,9 +87,7 @@ def parse(config: ConfigDict, items: Sequence[str], option: str = "--set ") -> d
 
   A tuple may be written as `(0, 1)` or as its items: `0,1`.
 
-  Raises:
-    InputError: see `apply`; or no KEY=VALUE.
-
+  InputError: see `apply`; or no KEY=VALUE.
   """
   values = {}
   for item in items:
@@ -109,9 +105,7 @@ def parse(config: ConfigDict, items: Sequence[str], option: str = "--set ") -> d
 def check_key(config: ConfigDict, key: str, option: str = "--config.") -> tuple[ConfigDict, str]:
   """Return the section that holds a key (`optimizer.rate`), and the key's name in it.
 
-  Raises:
-    InputError: there is no such key, or it is a section.
-
+  InputError: there is no such key, or it is a section.
   """
   names, section, here = key.split("."), config, config
   for depth, name in enumerate(names):

@@ -413,11 +413,8 @@ def job(
 ) -> Callable[..., ConfigDict]:
   """Return the `get_config` of a job on a data set with its text rules.
 
-  Args:
-    apply: of a config and an argument, which gives the config; or the name of a system, whose
-      argument has common words alone.
-    default: the argument where none is given.
-
+  `apply` is the name of a system, whose argument has common words alone, or a function of a config and
+  an argument that gives the config; `default` is the argument where none is given.
   """
 
   def get_config(argument: str | None = default) -> ConfigDict:
@@ -465,9 +462,7 @@ def recommended(config: ConfigDict, kind: str, argument: str, own: tuple[str, ..
 def baseline(config: ConfigDict, argument: str) -> ConfigDict:
   """Apply an untrained baseline (ASBERT's tables 3 and 4), one of `BASELINES`, and further words.
 
-  Raises:
-    InputError: no baseline or several, an unknown word, or one that the baseline cannot follow.
-
+  InputError: no baseline or several, an unknown word, or one that the baseline cannot follow.
   """
   config.epochs = 0
   kind = _one_name(argument, BASELINES, "one of", "…_baseline.py:bm25")
@@ -519,9 +514,7 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
 
   A dev file selects; without one a part of the training questions does, the config's own or a tenth.
 
-  Raises:
-    InputError: there is no train file, and a run of the config's model reads one.
-
+  InputError: there is no train file, and a run of the config's model reads one.
   """
   paths = {split: path for split, path in files.items() if path}
   model: Any = registry.find(registry.MODELS, config.model.name, "model.name")

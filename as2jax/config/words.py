@@ -38,14 +38,10 @@ def _sets(about: str, values: dict[str, Any]) -> Recipe:
   return recipe
 
 
-minilm = _sets(
-  "Read all-MiniLM-L6-v2, the small real encoder from the package index.",
-  {"encoder.pretrained": MINILM},
-)
+minilm = _sets("Read all-MiniLM-L6-v2, small and real.", {"encoder.pretrained": MINILM})
 roberta = _sets("Read RoBERTa-base in place of BERT-base.", {"encoder.pretrained": "roberta-base"})
 transfer = _sets(
-  "Train TANDA's first stage: a general ranker from a large data set.",
-  {"epochs": 2, "optimizer.rate": 2e-5},
+  "Train TANDA's first stage, a general ranker.", {"epochs": 2, "optimizer.rate": 2e-5}
 )
 adapt = _sets(
   "Train TANDA's second stage: go on from --config.warm_start.run with a small learning rate.",
@@ -59,6 +55,11 @@ shared = _sets(
   "Batch questions with the same candidates together, so that these are encoded once.",
   {"batch.sampler": "shared", "batch.examples": 2048},
 )
+ettin17m = _sets("Read the smallest Ettin.", {"encoder.pretrained": "jhu-clsp/ettin-encoder-17m"})
+xlnet = _sets("Read XLNet-base.", {"encoder.pretrained": "xlnet-base-cased"})
+modernbert = _sets("Read ModernBERT-base.", {"encoder.pretrained": "answerdotai/ModernBERT-base"})
+squad_44 = _sets("Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"})
+squad_parts = _sets("Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"})
 
 
 def sample(config: ConfigDict) -> None:
@@ -116,34 +117,18 @@ def distil(config: ConfigDict) -> None:
 
 ENCODERS: dict[str, Recipe] = {
   "minilm": minilm,
-  "ettin17m": _sets(
-    "Read the smallest ModernBERT of the Ettin suite.",
-    {"encoder.pretrained": "jhu-clsp/ettin-encoder-17m"},
-  ),
+  "ettin17m": ettin17m,
   "roberta": roberta,
-  "xlnet": _sets(
-    "Read XLNet-base in place of BERT-base.", {"encoder.pretrained": "xlnet-base-cased"}
-  ),
-  "modernbert": _sets(
-    "Read ModernBERT-base in place of BERT-base.",
-    {"encoder.pretrained": "answerdotai/ModernBERT-base"},
-  ),
+  "xlnet": xlnet,
+  "modernbert": modernbert,
   "large": large,
 }
 LOSSES: dict[str, Recipe] = {
-  "list_softmax": list_softmax,
-  "ranknet": ranknet,
-  "in_batch": in_batch,
-  "distil": distil,
+  recipe.__name__: recipe for recipe in (list_softmax, ranknet, in_batch, distil)
 }
 STAGES: dict[str, Recipe] = {"transfer": transfer, "adapt": adapt}
 SAMPLERS: dict[str, Recipe] = {"grouped": grouped, "shared": shared}
-POOLS: dict[str, Recipe] = {
-  "squad_44": _sets("Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"}),
-  "squad_parts": _sets(
-    "Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"}
-  ),
-}
+POOLS: dict[str, Recipe] = {"squad_44": squad_44, "squad_parts": squad_parts}
 ONE_OF = (LOSSES, SAMPLERS, STAGES, POOLS)  # of each, one word at most
 WORDS: dict[str, Recipe] = {"sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS, **POOLS}
 
@@ -173,12 +158,8 @@ def nearest(words: Collection[str], known: Collection[str]) -> str:
 def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -> ConfigDict:
   """Apply the words of a job's argument in their order, but pools first and samplers last.
 
-  Args:
-    own: words of the job's own, which it applies itself.
-
-  Raises:
-    InputError: an unknown word, or one that replaces what a word before it has set.
-
+  Words of the job's `own` it applies itself.
+  InputError: an unknown word, or one that replaces what a word before it has set.
   """
   words = split(argument)
   for group in ONE_OF:

@@ -127,9 +127,7 @@ def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, Non
 
   With several processes, the first one holds the lock. Object stores cannot lock.
 
-  Raises:
-    InputError: another process holds the lock; the message calls the folder `option`.
-
+  InputError: another process holds the lock; the message calls the folder `option`.
   """
   with contextlib.ExitStack() as held:
     processes.by_first(lambda: _acquire(held, epath.Path(workdir), option))

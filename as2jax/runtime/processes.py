@@ -77,15 +77,11 @@ def on_tpu_vm() -> bool:
 def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> None:
   """Joins the other processes of the run; call it before anything touches a device.
 
-  Args:
-    coordinator: `HOST:PORT` of process 0; "auto" leaves all three arguments to jax's own detection
-      (Slurm, Open MPI, Kubernetes); "" means auto on a TPU VM, else a single process.
-    processes: their number; 1 is a single process, also on a TPU VM.
-    process_id: the index of this process, from 0.
+  `coordinator` is the `HOST:PORT` of process 0; "auto" leaves all to jax's own detection (Slurm,
+  Open MPI, Kubernetes), as "" does on a TPU VM; elsewhere, or where `processes` is 1, "" is a single
+  process. `process_id` is the index of this process, from 0.
 
-  Raises:
-    InputError: incomplete flags, or processes that do not find each other.
-
+  InputError: incomplete flags, or processes that do not find each other.
   """
   import jax
 

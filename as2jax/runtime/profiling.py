@@ -19,9 +19,7 @@ def want(steps: int) -> None:
 class Trace:
   """Traces the number of steps that `want` set, once a process; call `after_step` each step.
 
-  Args:
-    workdir: the run's folder, a local one; the trace goes to `profile/` in it.
-
+  `workdir` is the run's folder, a local one; the trace goes to `profile/` in it.
   """
 
   def __init__(self, workdir: epath.PathLike):

@@ -84,10 +84,8 @@ LOSSES.base = "as2jax.models.losses:Loss"
 def find(table: Table, name: str, key: str) -> type:
   """Returns the class that `key` of the config names.
 
-  Raises:
-    InputError: a name that is not in the table, or a `module:Class` that is not there, or whose
-      class does not derive from the table's base.
-
+  InputError: a name that is not in the table, or a `module:Class` that is not there, or whose class
+  does not derive from the table's base.
   """
   if name in table:
     return resolve(table[name])
@@ -134,9 +132,7 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
   A key that is None is left out, so that classes with different fields can share a preset. `extra`
   are fields that do not come from the config.
 
-  Raises:
-    InputError: an unknown name, a key that is no field, a field without a value, or one out of range.
-
+  InputError: an unknown name, a key that is no field, a field without a value, or one out of range.
   """
   cls = find(table, section["name"], f"{key}.name")
   values = {k: v for k, v in section.items() if k != "name" and v is not None}

@@ -58,9 +58,7 @@ def measure(
 ) -> dict[str, dict[str, Any]]:
   """Run the sides in turn; return each side's medians, and the ratios of all but the first.
 
-  Args:
-    run: side, number of a block -> figures, with the `speed` among them.
-
+  `run` takes a side and the number of a block, and returns figures, the `speed` among them.
   """
   figures: dict[str, list] = {name: [] for name in sides}
   for number in range(blocks):

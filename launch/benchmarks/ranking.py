@@ -88,12 +88,7 @@ def cross_encoder(encoder: str, folder: str) -> str:
 
 
 def check_alike(sides: dict[str, Scores], questions: Sequence[Question]) -> None:
-  """Score by both sides.
-
-  Raises:
-    InputError: they do not score alike.
-
-  """
+  """Score by both sides; InputError where they do not score alike."""
   first, second = (np.concatenate(side(questions)) for side in sides.values())
   apart = float(np.abs(first - second).max())
   if not apart <= DIFFERENCE:

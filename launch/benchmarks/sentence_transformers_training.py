@@ -32,17 +32,7 @@ from as2jax.runtime.errors import InputError
 
 Scores = list[np.ndarray]
 RULES = {"trecqa": ("ptb",)}
-SETTINGS = (
-  "kind",
-  "data",
-  "encoder",
-  "epochs",
-  "batch",
-  "negatives",
-  "rate",
-  "warmup",
-  "accelerator",
-)
+SETTINGS = "kind data encoder epochs batch negatives rate warmup accelerator".split()
 
 
 def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dict[str, list[str]]:
@@ -69,13 +59,10 @@ def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dic
 
 def pair_rows(questions: Sequence[Question]) -> dict[str, list]:
   """Return a row for each pair of question and candidate, with its label."""
-  rows: dict[str, list] = {"question": [], "candidate": [], "label": []}
-  for question in questions:
-    for candidate in question.candidates:
-      rows["question"].append(question.text)
-      rows["candidate"].append(candidate.text)
-      rows["label"].append(float(candidate.label))
-  return rows
+  pairs = [(q.text, c.text, float(c.label)) for q in questions for c in q.candidates]
+  return {
+    name: list(column) for name, column in zip(("question", "candidate", "label"), zip(*pairs))
+  }
 
 
 def split(values: np.ndarray, questions: Sequence[Question]) -> Scores:
@@ -147,9 +134,14 @@ def arguments(flags: argparse.Namespace, seed: int) -> dict:
   }
 
 
+def labels_of(questions: Sequence[Question]) -> list[np.ndarray]:
+  """Return the labels of each question's candidates."""
+  return [np.asarray([c.label for c in q.candidates]) for q in questions]
+
+
 def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
   """Return the MAP over the questions that have an answer."""
-  labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
+  labels = labels_of(questions)
   values = metrics.per_question(scores, labels)["map"]
   return float(values[metrics.filter_mask("answerable", labels)].mean())
 
@@ -190,10 +182,8 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
   for split, its in scores.items():
     place = f"{folder}/seed-{seed}.{split}"
     ids = [question.id for question in data.splits[split]]
-    labels, candidates = [], []
-    for question in data.splits[split]:
-      labels.append(np.asarray([candidate.label for candidate in question.candidates]))
-      candidates.append([candidate.id for candidate in question.candidates])
+    labels = labels_of(data.splits[split])
+    candidates = [[c.id for c in question.candidates] for question in data.splits[split]]
     values = metrics.per_question(its, labels)
     trec_files.write_per_question(pathlib.Path(f"{place}.tsv"), ids, labels, values)
     run = pathlib.Path(f"{place}.run")

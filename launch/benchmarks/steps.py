@@ -44,23 +44,14 @@ SENTENCE = (3, 8, 10, 13, 15, 17, 19, 21, 23, 25, 26, 28, 30, 32, 34, 37, 40, 43
 PAIR = (8, 18, 21, 23, 24, 26, 27, 29, 30, 31, 33, 34, 36, 38, 40, 42, 44, 47, 51, 58, 128)
 CANDIDATES, LONGEST = 10, 128
 PAIRS = {"name": "crossencoder", "token": "cls", "pooler": True, "dropout": 0.1}
+TRIPLETS = {"name": "triplet", "pooling": "mean", "score": "euclidean"}
+HINGES = {"name": "triplet", "margin": 5.0, "selection": "all", "reduction": "sum"}
+MEANS = {"name": "biencoder", "pooling": "mean", "score": "cosine"}
 # Of made texts: sampler, examples and rows of 128 tokens a batch, model, loss.
 SYSTEMS: dict[str, tuple[str, int, int, dict[str, Any], dict[str, Any]]] = {
-  "triplet": (
-    "grouped",
-    4096,
-    256,
-    {"name": "triplet", "pooling": "mean", "score": "euclidean"},
-    {"name": "triplet", "margin": 5.0, "selection": "all", "reduction": "sum"},
-  ),
+  "triplet": ("grouped", 4096, 256, TRIPLETS, HINGES),
   "crossencoder": ("grouped", 1024, 256, PAIRS, {"name": "cross_entropy"}),
-  "encode": (
-    "ordered",
-    4096,
-    512,
-    {"name": "biencoder", "pooling": "mean", "score": "cosine"},
-    {"name": "none"},
-  ),
+  "encode": ("ordered", 4096, 512, MEANS, {"name": "none"}),
   "score": ("ordered", 4096, 512, PAIRS, {"name": "none"}),
 }
 
@@ -143,12 +134,8 @@ def encoder_of(shape: str, **fields: Any) -> tuple[str, Any]:
 def from_config(system: str, config: Any, *, shape: str = "") -> Workload:
   """Return the workload of a job: `encode` takes the test split's sentences, others train.
 
-  Args:
-    shape: one of `SHAPES`, whose sizes with random weights take the place of the encoder's.
-
-  Raises:
-    InputError: data or weights are absent.
-
+  The sizes of a `shape`, with random weights, take the place of the encoder's.
+  InputError: data or weights are absent.
   """
   run = build.load(config)
   if system == "encode":

@@ -84,32 +84,3 @@ def test_a_jaxlib_that_is_known_to_be_wrong_is_refused_on_a_cpu(monkeypatch, tmp
   with pytest.raises(InputError, match="wrong numbers"):
     sharding.make_mesh()
   cpu_compiler.check("tpu")
-
-
-# What a command does before its first program, twice with one cache of compiled programs.
-CACHED = """
-import sys
-import as2jax
-from as2jax.commands import process
-process.quiet_libraries()
-import jax
-import jax.numpy as jnp
-jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
-"""
-
-
-def test_a_command_that_reads_programs_from_the_cache_prints_nothing(tmp_path):
-  kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA", "JAX", "TF_CPP"))}
-  for _ in range(2):
-    process = subprocess.run(
-      [sys.executable, "-c", CACHED, str(tmp_path)],
-      env=kept,
-      cwd=PROGRAM.parents[1],
-      capture_output=True,
-      text=True,
-      timeout=120,
-    )
-    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
-  assert list(tmp_path.iterdir())
