@@ -2,7 +2,7 @@
 
 `POST /rerank` answers a body with `texts` as Hugging Face's Text Embeddings Inference does, one with `documents`
 as Cohere's and Jina's rerank endpoints. `POST /search` searches an index, `GET /health` says what is served.
-Requests that wait are ranked together.
+Questions that wait are ranked together.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import fastapi
 import numpy as np
@@ -29,7 +29,6 @@ from as2jax.runtime.errors import InputError
 
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, DEPTH)  # hits up to which a search has a program, compiled at the start
-CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
 KINDS = {429: "Overloaded", 500: "Backend"}  # `error_type` by status; others: Validation
 
 log = logging.getLogger(__name__)
@@ -77,11 +76,7 @@ class _Body(pydantic.BaseModel):
 
 
 class RerankBody(_Body):
-  """The body of `/rerank`: `texts` or `documents`.
-
-  The last fields are the two services' and without effect: one model is served, and texts are cut to
-  what it reads.
-  """
+  """The body of `/rerank`: `texts` or `documents`; `model` is answered, and one model is served."""
 
   texts: Texts | None = None
   documents: Texts | None = None
@@ -90,10 +85,7 @@ class RerankBody(_Body):
   return_text: Flag = None
   return_documents: Flag = None
   model: Text | None = None
-  truncate: Any = None
-  truncation_direction: Any = None
-  max_tokens_per_doc: Any = None
-  priority: Any = None
+  truncate: Literal[True] | None = None  # texts are always cut to what the model reads
 
   @pydantic.model_validator(mode="after")
   def _of_one_form(self) -> "RerankBody":
@@ -123,47 +115,42 @@ class SearchBody(_Body):
   rerank: Flag = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Job:
-  """A request that waits: a question to rank, or a query with the number of hits wanted."""
+class _Job(NamedTuple):
+  """A request that waits: a question to rank, or a search."""
 
-  kind: str  # rank | search | search, best N again: what is done together
-  question: Question
-  count: int
+  question: Question | None
+  search: Callable[[], list[Hit]] | None
   answer: asyncio.Future
 
 
 class Queue:
-  """Requests in the order of arrival; one thread works on all of a kind that wait, together.
+  """Requests in the order of arrival; one thread ranks the questions that wait, together."""
 
-  A request whose client has gone, so that its answer is cancelled, is skipped.
-  """
-
-  def __init__(self, ranker: Ranker, index: Index | None, limits: Limits):
-    self.ranker, self.index, self.limits = ranker, index, limits
+  def __init__(self, ranker: Ranker, most: int):
+    self.ranker, self.most = ranker, most
     self._jobs: list[_Job] = []
     self._some = asyncio.Event()
     self._thread = concurrent.futures.ThreadPoolExecutor(1, "as2jax-rank")
 
   def __len__(self) -> int:
-    return sum(not job.answer.done() for job in self._jobs)
+    return len(self._jobs)
 
-  def put(self, kind: str, question: Question, count: int) -> asyncio.Future:
-    """Returns the future hits of a request; refuses it where the queue is full."""
-    if len(self) >= self.limits.waiting:
+  async def hits(
+    self, question: Question | None = None, search: Callable[[], list[Hit]] | None = None
+  ) -> list[Hit]:
+    """Returns the hits of a request; refuses it where the queue is full."""
+    if len(self) >= self.most:
       raise HTTPException(429, f"{len(self)} requests wait: try again later", {"retry-after": "1"})
-    job = _Job(kind, question, count, asyncio.get_running_loop().create_future())
+    job = _Job(question, search, asyncio.get_running_loop().create_future())
     self._jobs.append(job)
     self._some.set()
-    return job.answer
+    return await job.answer
 
   async def work(self) -> None:
     """Answers requests for ever; cancelled, it ends at once: nobody waits any more."""
     while True:
       await self._some.wait()
-      if not (jobs := self._next()):
-        continue
-      loop = asyncio.get_running_loop()
+      jobs, loop = self._next(), asyncio.get_running_loop()
       answers = await loop.run_in_executor(self._thread, self._answers, jobs)
       for job, answer in zip(jobs, answers, strict=True):
         if job.answer.done():  # cancelled
@@ -174,14 +161,13 @@ class Queue:
           job.answer.set_result(answer)
 
   def _next(self) -> list[_Job]:
-    """Takes the first that waits and those of its kind behind it, up to `TOGETHER` candidates."""
-    waiting = [job for job in self._jobs if not job.answer.done()]
-    taken, size = [], 0
-    for job in waiting:
-      size += max(len(job.question.candidates), 1)
-      if job.kind == waiting[0].kind and (not taken or size <= TOGETHER):
-        taken.append(job)
-    self._jobs = [job for job in waiting if job not in taken]
+    """Takes a search, or the first questions that wait, up to `TOGETHER` candidates."""
+    taken, size = [self._jobs.pop(0)], 0
+    while taken[0].search is None and self._jobs and (question := self._jobs[0].question):
+      size += len(question.candidates)
+      if size > TOGETHER:
+        break
+      taken.append(self._jobs.pop(0))
     if not self._jobs:
       self._some.clear()
     return taken
@@ -189,23 +175,15 @@ class Queue:
   def _answers(self, jobs: Sequence[_Job]) -> Sequence[list[Hit] | Exception]:
     """Returns the hits of each job; where they fail together, each alone: one spoils no other."""
     try:
-      return self._together(jobs)
+      if jobs[0].search is not None:
+        return [jobs[0].search()]
+      # Ids tell the questions of different requests apart.
+      asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
+      return self.ranker.rank_each(asked)
     except Exception as error:  # the service goes on
       if len(jobs) == 1:
         return [error]
       return [self._answers([job])[0] for job in jobs]
-
-  def _together(self, jobs: Sequence[_Job]) -> list[list[Hit]]:
-    if jobs[0].kind == "rank":
-      # Ids tell the questions of different requests apart.
-      asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
-      found = self.ranker.rank_each(asked)
-    else:
-      assert self.index is not None, "without an index no search is put into the queue"
-      again = self.ranker if jobs[0].kind != "search" else None
-      queries, count = [job.question.text for job in jobs], max(job.count for job in jobs)
-      found = self.index.search_many(queries, count, rerank=again)
-    return [hits[: job.count] for job, hits in zip(jobs, found)]
 
   def close(self) -> None:
     """Ends the thread."""
@@ -216,7 +194,7 @@ def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits(), warm_up: bool = True
 ) -> fastapi.FastAPI:
   """Returns the ASGI application; its start compiles the programs where `warm_up`."""
-  queue = Queue(ranker, index, limits)
+  queue = Queue(ranker, limits.waiting)
 
   @contextlib.asynccontextmanager
   async def lifespan(_: Any) -> AsyncGenerator[None, None]:
@@ -233,25 +211,23 @@ def application(
   app.add_middleware(_limited, most=limits.body)
 
   @app.post("/rerank")
-  async def rerank(request: fastapi.Request, body: RerankBody) -> JSONResponse:
+  async def rerank(body: RerankBody) -> JSONResponse:
     texts = body.texts or body.documents or []
     if len(texts) > limits.candidates:
       raise HTTPException(413, f"{len(texts)} candidates: at most {limits.candidates} are taken")
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    question = Question("0", body.query, candidates)
-    hits = await _answered(request, queue.put("rank", question, body.top_n or len(texts)))
-    return JSONResponse(body.answer(hits, ranker.name))
+    hits = await queue.hits(Question("0", body.query, candidates))
+    return JSONResponse(body.answer(hits[: body.top_n], ranker.name))
 
   @app.post("/search")
-  async def search(request: fastapi.Request, body: SearchBody) -> JSONResponse:
+  async def search(body: SearchBody) -> JSONResponse:
     if index is None:
       raise HTTPException(404, "this service has no index: start it with one")
     count = body.k or 10
     if count > limits.candidates:
       raise HTTPException(413, f"`k` is {count}: at most {limits.candidates} are given")
-    # How many documents are ranked again depends on a request alone.
-    kind = f"search, best {max(count, DEPTH)} again" if body.rerank else "search"
-    hits = await _answered(request, queue.put(kind, Question("0", body.query, ()), count))
+    again = ranker if body.rerank else None
+    hits = await queue.hits(search=lambda: index.search(body.query, count, rerank=again))
     return JSONResponse({"results": [dataclasses.asdict(hit) for hit in hits]})
 
   @app.get("/health")
@@ -314,19 +290,8 @@ def _warm_up(ranker: Ranker, index: Index | None) -> None:
   ranker.warm_up()
   if index is not None and len(index):
     index.ranker.warm_up()
-    for k in sorted({min(size, len(index)) for size in SEARCHED}):
-      for queries in (1, 2):  # one query has a program of its own
-        index.search_many(["question"] * queries, k)
-
-
-async def _answered(request: fastapi.Request, answer: asyncio.Future) -> list[Hit]:
-  """Returns the answer of the queue, which is cancelled where the client goes before."""
-  while not answer.done():
-    await asyncio.wait([answer], timeout=0.05)
-    if not answer.done() and await request.is_disconnected():
-      answer.cancel()
-      raise HTTPException(CLOSED, "the client has gone")
-  return answer.result()
+    for k in SEARCHED:
+      index.search("question", k)
 
 
 def _limited(app: Any, most: int) -> Any:
