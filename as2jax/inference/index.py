@@ -4,6 +4,7 @@ An index with a path is a folder of memory-mapped parts. A digest of texts and i
 part, the fingerprint of the ranker its model.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -28,6 +29,7 @@ from as2jax.runtime.files import lock, read_object, write_whole
 Ranker = Any  # `as2jax.inference.ranker.Ranker`, which makes indexes
 CONTENT = "index.json"
 FORMAT = 3
+ADVICE = "put it back, or make the index anew"
 FIELDS = {"parts": list, "source": str | None, "seed": int | None, "dtype": str, "ranker": str}
 DOCUMENTS = 4096  # in a part: the most that an interruption loses
 DEPTH = 100  # documents that a second ranker ranks again
@@ -92,10 +94,6 @@ class Part:
     first, last = self.arrays[f"{name}_offsets"][i : i + 2]
     return self.arrays[f"{name}_bytes"][first:last].tobytes().decode("utf-8", "surrogatepass")
 
-  def strings(self, name: str) -> list[str]:
-    """Returns the `text` or the `id` of every document."""
-    return [self.string(name, i) for i in range(len(self))]
-
   @classmethod
   def read(cls, folder: pathlib.Path) -> "Part | None":
     """Memory-maps what `write` wrote; None where not all of it is there."""
@@ -141,7 +139,7 @@ class Rows:
 
   def strings(self, name: str) -> list[str]:
     """Returns the `text` or the `id` of every document."""
-    return [string for part in self.parts for string in part.strings(name)]
+    return [part.string(name, i) for part in self.parts for i in range(len(part))]
 
   def find(self, entry: int) -> tuple[Part, int]:
     """Returns the part that holds a document, and its position there."""
@@ -155,16 +153,6 @@ class Rows:
       part, at = self.find(entry)
       rows.append(part.arrays["vectors"][at])
     return np.stack(rows)
-
-  def hold_the_best(self, query: np.ndarray, entries: np.ndarray, k: int, lowest: float) -> bool:
-    """Checks that the best k of all documents are among `entries`, whatever float32 has rounded.
-
-    `lowest` is the score of the last entry, −∞ where all documents were found; `query` is prepared.
-    """
-    query = query.astype(np.float64)
-    exact = self.take(entries).astype(np.float64) @ query
-    error = float(np.linalg.norm(query)) * max(part.error for part in self.parts)
-    return bool(np.partition(exact, -k)[-k] > lowest + error)
 
   def best(self, scores_of: Callable[[np.ndarray], np.ndarray], k: int) -> np.ndarray:
     """Returns the positions of the k greatest float64 scores of vectors, equal ones ascending."""
@@ -186,11 +174,10 @@ class Index:
     self.ranker = ranker
     self.path = None if path is None else _local(path)
     if self.path is not None and self.path.is_dir() and not (self.path / CONTENT).exists():
-      for file in self.path.iterdir():
-        if not file.name.startswith("."):  # hidden ones are of a write that was stopped
-          raise InputError(f"{path} is not empty and holds no index: give a new folder")
+      if list(self.path.glob("[!.]*")):  # hidden files are of a write that was stopped
+        raise InputError(f"{path} is not empty and holds no index: give a new folder")
     self._rows = Rows(())
-    self._words: tuple[Rows, Callable[[str], np.ndarray]] | None = None
+    self._words: tuple[Rows | None, Any] = None, None  # documents, and what scores them by words
     self._adding = threading.Lock()
     if not ranker.has_vectors and not hasattr(ranker, "over_pool"):
       raise TypeError(f"{ranker.name} has no vectors of texts; a bi-encoder has")
@@ -233,9 +220,9 @@ class Index:
     if ranker is None:
       if not content["source"]:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")
-      options = {} if content["seed"] is None else {"seed": content["seed"]}
+      seed = "best" if content["seed"] is None else content["seed"]
       load = registry.resolve("as2jax.inference.open:load")
-      ranker = load(content["source"], dtype=content["dtype"], **options)
+      ranker = load(content["source"], dtype=content["dtype"], seed=seed)
     if ranker.fingerprint != content["ranker"]:
       raise InputError(
         f"{path} was made with other parameters, tokeniser or settings than those of "
@@ -284,12 +271,10 @@ class Index:
     with self._adding, self._alone():
       added = parts_of(texts, ids, len(self))
       parts = list(self._rows.parts)
-      seen: set[str] = set()
-      for part in [*parts, *added]:
-        for name in part.strings("id"):
-          if name in seen:
-            raise InputError(f"the id {name!r} occurs twice: give each document its own")
-          seen.add(name)
+      names = Rows([*parts, *added]).strings("id")
+      if len(set(names)) < len(names):
+        (name, _), *_ = collections.Counter(names).most_common(1)
+        raise InputError(f"the id {name!r} occurs twice: give each document its own")
       count, done = sum(map(len, added)), 0
       try:
         self._write_content(parts)
@@ -329,23 +314,22 @@ class Index:
     if not rows.parts:
       raise InputError("the index holds no documents yet: add some")
     search = self._by_vectors if self.ranker.has_vectors else self._by_words
-    hits, questions = [], []
-    found = search(queries, min(max(k, depth) if rerank else k, len(rows)), rows)
-    for i, (query, (entries, scores)) in enumerate(zip(queries, found, strict=True)):
-      its, candidates = [], []
+    results, questions = [], []
+    for query, (entries, scores) in zip(
+      queries, search(queries, min(max(k, depth) if rerank else k, len(rows)), rows), strict=True
+    ):
+      hits = []
       for entry, score in zip(entries.tolist(), scores.tolist(), strict=True):
         part, at = rows.find(entry)
-        hit = Hit(entry, score, part.string("text", at), part.string("id", at))
-        candidates.append(Candidate(str(len(its)), hit.text))
-        its.append(hit)
-      hits.append(its)
-      questions.append(Question(str(i), query, tuple(candidates)))
+        hits.append(Hit(entry, score, part.string("text", at), part.string("id", at)))
+      results.append(hits)
+      candidates = tuple(Candidate(str(at), hit.text) for at, hit in enumerate(hits))
+      questions.append(Question(str(len(questions)), query, candidates))
     if rerank is None:
-      return hits
-    results = []
-    for its, ranked in zip(hits, rerank.rank_each(questions), strict=True):
-      again = [dataclasses.replace(its[hit.index], score=hit.score) for hit in ranked[:k]]
-      results.append(again)
+      return results
+    for i, ranked in enumerate(rerank.rank_each(questions)):
+      found = results[i]
+      results[i] = [dataclasses.replace(found[hit.index], score=hit.score) for hit in ranked[:k]]
     return results
 
   def _by_vectors(self, queries: Sequence[str], k: int, rows: Rows) -> Found:
@@ -355,16 +339,19 @@ class Index:
     # One program for every k up to 16, 32, …, and for one query or a block of them. Twice as many are
     # found as wanted: float32 orders near-equal distances by rounding, float64 then as they are.
     count = max(32, 1 << (2 * k - 1).bit_length())
-    result = None
     if count <= DEEPEST:
       block = 1 if len(vectors) == 1 else exact_search.QUERIES
-      result = exact_search.Searcher(self.ranker.mesh, k=count, queries=block)(prepared, rows)
+      found = exact_search.Searcher(self.ranker.mesh, k=count, queries=block)(prepared, rows)
+    error = max(part.error for part in rows.parts)
     results = []
     for i, vector in enumerate(vectors):
-      entries, sure = np.zeros(0, np.int32), False
-      if result is not None:
-        entries = result.entries[i][result.entries[i] != exact_search.NONE]
-        sure = rows.hold_the_best(prepared[i], entries, k, float(result.scores[i, -1]))
+      sure = False
+      if count <= DEEPEST:
+        entries = found.entries[i][found.entries[i] != exact_search.NONE]
+        query = prepared[i].astype(np.float64)
+        kth = np.partition(rows.take(entries).astype(np.float64) @ query, -k)[-k]
+        # The last score found is -inf where these are all documents.
+        sure = kth > found.scores[i, -1] + np.linalg.norm(query) * error
       if not sure:
         entries = rows.best(functools.partial(_scores, vector, similarity=similarity), k)
       scores = _scores(vector, rows.take(entries), similarity)
@@ -373,11 +360,13 @@ class Index:
     return results
 
   def _by_words(self, queries: Sequence[str], k: int, rows: Rows) -> Found:
-    if (words := self._words) is None or words[0] is not rows:
-      self._words = words = rows, self.ranker.over_pool(rows.strings("text"))
+    known, scores_of = self._words
+    if known is not rows:
+      scores_of = self.ranker.over_pool(rows.strings("text"))
+      self._words = rows, scores_of
     results = []
     for query in queries:
-      scores = words[1](query)
+      scores = scores_of(query)
       entries = retrieve.best(scores, k)
       results.append((entries, scores[entries]))
     return results
@@ -397,27 +386,26 @@ class Index:
   def _digests(self) -> list[str]:
     return [part.digest for part in self._rows.parts]
 
-  def _encoded(self, part: Part, number: int) -> Part:
+  def _encoded(self, part: Part, number: int) -> Any:
     """Returns a part with its vectors; from disk, where an interrupted call has left it."""
     ranker = self.ranker
-    folder = None if self.path is None else self._part_folder(number)
-    if folder is not None and folder.exists():
+    part = dataclasses.replace(part, made_by=ranker.fingerprint)
+    if self.path is not None:
+      folder = self._part_folder(number)
       stored = Part.read(folder)
-      if stored and (stored.digest, stored.made_by) == (part.digest, ranker.fingerprint):
+      if stored and (stored.digest, stored.made_by) == (part.digest, part.made_by):
         return stored
       shutil.rmtree(folder, ignore_errors=True)  # of other documents
-    part = dataclasses.replace(part, made_by=ranker.fingerprint)
     if ranker.has_vectors:
-      vectors = ranker.encode_document(part.strings("text"))
+      texts = [part.string("text", i) for i in range(len(part))]
+      vectors = ranker.encode_document(texts)
       vectors = exact_search.prepared(vectors, ranker.similarity, side="pool")
       arrays = {**part.arrays, "vectors": vectors}
       part = dataclasses.replace(part, arrays=arrays, error=exact_search.rounding(vectors))
-    if folder is None:
+    if self.path is None:
       return part
     part.write(folder)
-    stored = Part.read(folder)
-    assert stored is not None  # `write` has read it
-    return stored
+    return Part.read(folder)  # memory-mapped
 
   def _part_folder(self, number: int) -> pathlib.Path:
     assert self.path is not None, "an index in memory has no files"
@@ -468,15 +456,10 @@ def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndar
 
 def _read_content(folder: pathlib.Path) -> dict[str, Any]:
   """Reads an index's CONTENT; InputError where it is not as it was written."""
-  content = read_object(folder / CONTENT, "put it back, or make the index anew")
-  if content.get("format") not in (None, FORMAT):
-    raise InputError(f"{folder}: an index of format {content['format']!r}; make it anew")
+  content = read_object(folder / CONTENT, ADVICE)
   for key, types in FIELDS.items():
-    if not isinstance(content.get(key, ...), types):
-      raise InputError(
-        f"{folder / CONTENT}: {key} is {content.get(key, 'missing')!r}: put it back, or make the "
-        "index anew"
-      )
+    if not isinstance(content.get(key, ...), types) or content.get("format") != FORMAT:
+      raise InputError(f"{folder / CONTENT}: damaged, or not of format {FORMAT}: {ADVICE}")
   return content
 
 
