@@ -113,30 +113,22 @@ def evaluate(
   names, ids, labels = columns_of(questions)
   tables = [metrics.per_question(one, labels, ids, ties=ties, names=names) for one in by_seed]
   every = np.ones(len(names), bool)
-  extremes = metrics.tie_extremes(by_seed[0], labels, names=names)
-  ranges = metrics.ranges_of(*extremes, every)
+  ranges = metrics.ranges_of(*metrics.tie_extremes(by_seed[0], labels, names=names), every)
+  counts = {"seeds": len(tables), "questions": len(names)}
   values, entries = {}, {}
   for metric in tables[0]:
     values[metric] = np.stack([table[metric] for table in tables])
-    mean, sd = significance.mean_sd(values[metric].mean(1))
-    worst, best, tied = ranges[metric]
     entries[metric] = {
-      "mean": mean,
-      "sd": sd,
+      **_mean_sd(values[metric].mean(1)),
       "half_width": significance.half_width(values[metric]),
-      "seeds": len(tables),
-      "questions": len(names),
-      "worst": worst,
-      "best": best,
-      "tied_questions": tied,
+      **counts,
+      **dict(zip(("worst", "best", "tied_questions"), ranges[metric])),
     }
   if (
     isinstance(data, Dataset) and data.average_recall and data.filter in ("official", data.official)
   ):
     recalls = [metrics.average_recall(scores, labels, mask=every) for scores in by_seed]
-    mean, sd = significance.mean_sd(np.asarray(recalls))
-    entry = {"mean": mean, "sd": sd, "half_width": None, "seeds": len(recalls)}
-    entries["avgrec"] = entry | {"questions": len(names)}
+    entries["avgrec"] = {**_mean_sd(np.asarray(recalls)), "half_width": None, **counts}
   if name:
     description["name"] = name
   if deterministic is not None:
@@ -150,6 +142,10 @@ def evaluate(
     fingerprint=fingerprint(questions),
     ties=ties,
   )
+
+
+def _mean_sd(of_seeds: np.ndarray) -> dict[str, Any]:
+  return dict(zip(("mean", "sd"), significance.mean_sd(of_seeds)))
 
 
 def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ("map", "mrr")) -> Comparison:

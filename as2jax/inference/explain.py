@@ -210,9 +210,7 @@ def word_table(components: Components, question: Question, batcher: Batcher) -> 
     texts = [(question.text,), (candidate.text,)]
     roles = [ROLES["question"], ROLES["candidate"]]
   texts = components.prompts.before(texts, roles)
-  tokenizer = components.source.tokenizer
-  if components.source.open_vocabulary:
-    tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)
+  tokenizer = components.source.tokenizer_of(text for unit in texts for text in unit)
   length = components.config.data.max_length
   rebuilt = build_units(
     texts, tokenizer, template=template, roles=roles, words=True, max_length=length

@@ -33,11 +33,7 @@ if TYPE_CHECKING:
   import pandas
 
 LONGEST = 512  # tokens, where neither the folder nor the encoder states a limit
-SIMILARITIES = (
-  "cosine",
-  "dot",
-  "euclidean",
-)  # of sentence-transformers and ours; the first is its default
+SIMILARITIES = ("cosine", "dot", "euclidean")  # the first is sentence-transformers' default
 
 
 def load(
@@ -147,20 +143,20 @@ def train(
   values: dict[str, Any] = {}
   paths, frames = {}, {}
   for split, source in (data or {}).items():
+    paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
     if isinstance(source, (str, os.PathLike)):
       paths[split] = os.fspath(source)
     else:
-      paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
       frames[paths[split]] = user_files.read(source, labelled=True, columns=columns, drop=drop)
   if data is not None:
-    if not data or set(data) - {"train", "dev", "test"}:
-      raise InputError(f"data = {list(data)}: give a file or a frame for train, dev or test")
+    if not data or set(data) - {"train", "dev", "test"} or len(frames) not in (0, len(data)):
+      raise InputError(
+        f"data = {list(data)}: give a file or a frame for train, dev or test, files alone or frames alone"
+      )
     from as2jax.config import recipes
 
     values |= recipes.own_files(config, paths)
-  if len(frames) < len(paths):
-    if frames:
-      raise InputError(f"data = {list(paths)}: give files alone, or frames alone")
+  if paths and not frames:
     if not isinstance(columns, str):
       columns = ",".join(f"{field}={column}" for field, column in columns.items())
     values |= {"data.columns": columns, "data.drop": drop}

@@ -84,11 +84,10 @@ class Run:
       _check_same_model(config, path)
     if dtype not in (None, *DTYPES):
       raise InputError(f"encoder.dtype = {dtype!r}: use one of {', '.join(DTYPES)}")
+    config = config.copy_and_resolve_references().unlock()
     if dtype is not None and "dtype" in config.encoder:
-      config = config.copy_and_resolve_references().unlock()
       config.encoder.dtype = dtype
-      config.lock()
-    self.config: ConfigDict = config
+    self.config: ConfigDict = config.lock()
 
   @functools.cached_property
   def seeds(self) -> tuple[int, ...]:
@@ -258,10 +257,7 @@ def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
   there = read_object(path, "it was changed by hand; put it back as it was")
   # For keys that are younger than the run.
   default = flatten({"data": json.loads(base.get_config().data.to_json())})
-  used = lambda flat: {key: value for key, value in flat.items() if key.startswith(USED)}
-  now = flatten(json.loads(config.to_json()))
-  if changed := differences(used(default | flatten(there)), used(now)):
-    raise InputError(
-      "\n".join([f"{path.parent} holds a run of another model:", *changed])
-      + f"\nUse --config=rerun:{path}"
-    )
+  changed = differences(default | flatten(there), flatten(json.loads(config.to_json())))
+  if used := [line for line in changed if line.strip().startswith(USED)]:
+    text = "\n".join([f"{path.parent} holds a run of another model:", *used])
+    raise InputError(f"{text}\nUse --config=rerun:{path}")
