@@ -149,9 +149,6 @@ def report(
   question_filter: Filter = None,
   deterministic: Deterministic = [],
   explain: Annotated[int, Option(min=0, help="explain so many questions that differ most")] = 3,
-  question_ids: option(
-    "explain this question, too", "--question", metavar="ID", kind=list[str]
-  ) = [],
 ) -> None:
   """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os
@@ -170,6 +167,5 @@ def report(
     question_filter=question_filter,
     deterministic=deterministic,
     explain=explain,
-    question_ids=question_ids,
   )
   print(f"written: {page}")

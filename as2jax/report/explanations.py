@@ -5,6 +5,7 @@ token vectors; of models that compare words themselves it is what they compute: 
 similarities, one a mode, and CASSIE's transport plan beside the weights of its graph.
 """
 
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -43,19 +44,8 @@ class Explained(NamedTuple):
   pairs: list[tuple[Candidate, list[Shown]]]
 
 
-def chosen(rows: Sequence[Row], count: int, ids: Sequence[str]) -> list[tuple[int, Row]]:
-  """Return the rows to explain with their places: those that differ most, then those asked for."""
-  known = {row.id: number for number, row in enumerate(rows)}
-  places = [number for number, row in enumerate(rows) if row.values][:count]
-  for id in ids:
-    if id not in known:
-      raise InputError(f"--question={id}: the page has no such question")
-    places.append(known[id])
-  return [(number, rows[number]) for number in dict.fromkeys(places)]
-
-
-def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
-  """Explain some questions by every run that has parameters."""
+def explain(runs: Runs, rows: Sequence[Row]) -> list[Explained]:
+  """Explain the first counted questions of the table by every run that has parameters."""
   by_id = {question.id: question for question in runs.questions}
   opened = []
   for number, system in enumerate(runs.systems):
@@ -63,9 +53,10 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
       opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
   if not opened or not by_id:
     return []
-  rankings = runs.rankings()
-  explained = []
-  for number, row in asked:
+  rankings, explained = runs.rankings(), []
+  for number, row in enumerate(rows):
+    if not row.values:
+      break
     log.info("explaining %s", row.id)
     question, pairs = by_id[row.id], []
     for candidate in candidates(question, rankings):
@@ -94,13 +85,11 @@ class _Opened:
 
   def __init__(self, number: int, label: str, split: str, run: Run):
     self.number, self.label, self.split, self.run = number, label, split, run
-    self._ranker: Any = None
 
-  @property
+  @functools.cached_property
   def ranker(self) -> Any:
     """Return the ranker of the best seed."""
-    self._ranker = self._ranker or self.run.ranker()
-    return self._ranker
+    return self.run.ranker()
 
   def pictures(self, question: Question, candidate: Candidate) -> list[Shown]:
     """Return what the run sees in the pair; why not, where it cannot be seen."""
@@ -111,11 +100,10 @@ class _Opened:
         return self._alignment(question, candidate)
       pair = Question(question.id, question.text, (candidate,))
       for one in Words(self.run, pair).similarities(self.ranker):
-        title = ", ".join(filter(None, (self.label, one.mode)))
-        what = f"the model's own {one.what}"
-        if one.what == "cosine":
-          what = "cosine of the words' vectors"
-        title += f": {one.score_name} {one.score:.3f}"
+        title = f"{self.label} {one.mode}: {one.score_name} {one.score:.3f}"
+        what = "cosine of the words' vectors"
+        if one.what != "cosine":
+          what = f"the model's own {one.what}"
         shown.append(self._grid(title, one.question, one.candidate, one.values, what))
     except (InputError, NotImplementedError) as error:
       return [Shown(self.label, None, " ".join(str(error).split()))]

@@ -39,7 +39,6 @@ class Options:
   question_filter: str | None = None  # see `run_scores.load`
   deterministic: Sequence[str] = ()  # names of files whose system has no randomness
   explain: int = 0  # questions that differ most, which opens the runs' weights
-  question_ids: Sequence[str] = ()  # further questions to explain
 
 
 def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:
@@ -76,7 +75,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   rows = compare.compare(scores, metrics, samples=SAMPLES, seed=0)
   first = [row for row in rows if row["metric"] == rows[0]["metric"]]
   where = first[0]["metric"].partition("[")[2].rstrip("]")
-  listed = reading.rows(runs, metrics[0], asked.question_ids)
+  listed = reading.rows(runs, metrics[0])
   chunks, held = reading.packed(runs, listed)
   labels, record = runs.labels, runs.data_record
   return {
@@ -98,7 +97,6 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "chunks": chunks,
     "held": held,
     "explained": _explained(runs, listed, asked),
-    "explanations_asked": bool(asked.question_ids),
     "data": record,
     "data_rows": reading.data_rows(record) if record else [],
     "data_notes": reading.data_notes(record) if record else [],
@@ -115,7 +113,6 @@ def commands(runs: Runs, asked: Options, output: str) -> list[str]:
   if asked.metrics:
     said.append(f"--metrics={','.join(asked.metrics)}")
   said += map("--deterministic={}".format, asked.deterministic)
-  said += map("--question={}".format, asked.question_ids)
   lines = [shlex.join(said)]
   for system in runs.systems:
     if system.config:  # an evaluation on other data has none
@@ -173,13 +170,12 @@ def _answering(runs: Runs) -> list[list[str]]:
 
 
 def _explained(runs: Runs, listed: Sequence[reading.Row], asked: Options) -> list[Any]:
-  """Return the explanations of the questions that differ most and of those asked for."""
-  if not asked.explain and not asked.question_ids:
+  """Return the explanations of the questions that differ most."""
+  if not asked.explain:
     return []
   from as2jax.report import explanations  # with jax and all that opens weights
 
-  rows = explanations.chosen(listed, asked.explain, asked.question_ids)
-  return explanations.explain(runs, rows)
+  return explanations.explain(runs, listed[: asked.explain])
 
 
 def resource(name: str) -> str:

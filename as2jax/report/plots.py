@@ -90,23 +90,18 @@ class Curve(NamedTuple):
 
 def training(runs: Runs) -> dict[str, Drawing]:
   """Return {name: figure}: the metric that selects, the loss and the other scalars over steps."""
-  selectors, by_title = [], {"selector": [], **{name: [] for name in FIRST}}
+  by_title: dict[str, list[Curve]] = {name: [] for name in ("selector", *FIRST)}
   for number, system in enumerate(runs.systems):
-    if not system.log:
-      continue
-    selectors.append(_selector(system))
-    by_title["selector"] += _curves(number, system, selectors[-1], best=True)
+    by_title["selector"] += _curves(number, system, _selector(system), best=True)
     names = {name for row in system.log for name in row if "[" not in name}
     for name in sorted(names - HIDDEN, key=lambda name: (name not in FIRST, name)):
       by_title.setdefault(name, [])
       by_title[name] += _curves(number, system, name)
   figures: dict[str, Drawing] = {}
   for name, curves in by_title.items():
-    title, file = name.replace("_", " "), re.sub(r"[^a-z0-9]+", "-", name.lower())
-    if name == "selector":
-      title = selectors[0] if len(set(selectors)) == 1 else "each run's selecting metric"
+    title = "metric that selects" if name == "selector" else name.replace("_", " ")
     if any(len(one.x) > 1 for one in curves):
-      figures[f"curve-{file}"] = curve(title, curves)
+      figures["curve-" + re.sub(r"[^a-z0-9]+", "-", name.lower())] = curve(title, curves)
   return figures
 
 

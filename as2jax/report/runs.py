@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class System:
   name: str  # as it was given
   label: str  # short, different from that of each other system
   scores: RunScores  # on the questions that are counted
-  content: dict[str, Any] | None  # of `results.json`; None of a table or a run file made elsewhere
+  content: Any  # of `results.json`; None of a table or a run file made elsewhere
   config: dict[str, Any]  # of the run, {} likewise
   log: tuple[dict[str, Any], ...]  # the rows of `metrics.jsonl`
 
@@ -85,8 +85,7 @@ class Runs:
   @property
   def task(self) -> str:
     """Return `rerank` or `retrieve`."""
-    run = self.first_run
-    return "rerank" if run is None or run.content is None else run.content["task"]
+    return "rerank" if self.first_run is None else self.first_run.content["task"]
 
   @property
   def labels(self) -> list[str]:
@@ -111,7 +110,7 @@ def read(
   systems = tuple(map(_system, names, _labels(names), scores))
   absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
   runs = Runs(systems, split, {}, (), absent)
-  if runs.first_run is None or runs.first_run.content is None:
+  if runs.first_run is None:
     return runs
   record = runs.first_run.content["data"]
   dataset, questions, absent = _texts(runs.first_run, record, split)
@@ -166,12 +165,11 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
 
 def _labels(names: Sequence[str]) -> list[str]:
   """Return the last part of each name, more of it where two end alike."""
-  labels: list[str] = []
   for count in range(1, 9):
     labels = ["/".join(pathlib.PurePath(name.split(",")[0]).parts[-count:]) for name in names]
     if len(set(labels)) == len(labels):
       return labels
-  return [f"{label} ({number})" for number, label in enumerate(labels, 1)]
+  return [f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
 def _texts(
@@ -220,23 +218,18 @@ class Row(NamedTuple):
     return "up" if self.difference > 0 else "down"
 
 
-def rows(runs: Runs, metric: str, wanted: Collection[str] = ()) -> list[Row]:
-  """Return every question of the split: those that are counted first, which differ most first.
-
-  Of more than `ROWS` the first, and those of the ids `wanted`.
-  """
+def rows(runs: Runs, metric: str) -> list[Row]:
+  """Return the first `ROWS` questions: those that are counted first, which differ most first."""
   means = np.stack([system.scores.metric(metric).mean(0) for system in runs.systems], 1)
   values = dict(zip(runs.systems[0].scores.ids, means.tolist(), strict=True))
   listed = []
   for question in runs.questions or [Question(id, "", ()) for id in values]:
-    of_question, count = tuple(values.get(question.id, ())), len(question.candidates)
-    right = len(question.positives)
-    listed.append(Row(question.id, question.text, count, right, of_question))
-
+    counts = len(question.candidates), len(question.positives)
+    listed.append(Row(question.id, question.text, *counts, tuple(values.get(question.id, ()))))
   if len(runs.systems) == 1:
     listed.sort(key=lambda row: row.values)
   listed.sort(key=lambda row: (not row.values, -abs(row.difference)))
-  return listed[:ROWS] + [row for row in listed[ROWS:] if row.id in wanted]
+  return listed[:ROWS]
 
 
 def packed(runs: Runs, listed: Sequence[Row]) -> tuple[list[str], int]:
@@ -363,8 +356,6 @@ def _identity(system: System) -> dict[str, str]:
     name = execution.get("device") or execution.get("backend", "")
     found["device"] = f"{execution.get('devices', 0)} × {name}"
     found["time"] = f"{execution.get('seconds', 0):,.0f} s"
-  if execution.get("peak_memory_bytes"):
-    found["memory"] = f"{execution['peak_memory_bytes'] / 2**30:.2f} GiB at most"
   for name in ("weights", "tokenizer", "code"):
     if digest := content.get("identity", {}).get(name):
       found[f"{name} (SHA-256)"] = str(digest)[:DIGITS]

@@ -74,7 +74,7 @@ def protocol(runs: Runs, row: Row) -> str:
   for system in runs.systems:
     if system.content and any(outcome["steps"] > 0 for outcome in system.content["seeds"]):
       selectors.setdefault(system.content["selected_on"], []).append(system.label)
-  if runs.first_run is not None and runs.first_run.content is not None:
+  if runs.first_run is not None:
     said += f"; ties: {runs.first_run.content['ties']}"
   if selectors:
     chosen = [f"{selector} ({', '.join(labels)})" for selector, labels in selectors.items()]

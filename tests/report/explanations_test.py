@@ -10,7 +10,6 @@ from as2jax.data.record import Question
 from as2jax.inference.explain import Words
 from as2jax.inference.run import Run
 from as2jax.report import explanations, make, runs
-from as2jax.runtime.errors import InputError
 
 SYSTEMS = ("triplet", *(pytest.param(s, marks=pytest.mark.slow) for s in ("m2snet", "cassie")))
 
@@ -18,8 +17,7 @@ SYSTEMS = ("triplet", *(pytest.param(s, marks=pytest.mark.slow) for s in ("m2sne
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_run_of_each_kind_is_explained(finished_run, system):
   read = runs.read([str(finished_run("bm25")), str(finished_run(system))])
-  asked = explanations.chosen(runs.rows(read, "map"), 1, ())
-  (one,) = explanations.explain(read, asked)
+  (one,) = explanations.explain(read, runs.rows(read, "map")[:1])
   assert one.pairs[0][0].label == 1
   for _, shown in one.pairs:  # of the run with parameters alone
     assert len(shown) == {"triplet": 1, "m2snet": 2, "cassie": 2}[system]
@@ -43,8 +41,7 @@ def test_cells_below_zero_are_grey():
 
 def test_cells_are_the_cosines_of_words(finished_run):
   read = runs.read([str(finished_run("triplet"))])
-  rows = runs.rows(read, "map")
-  (one,) = explanations.explain(read, explanations.chosen(rows, 0, [rows[3].id]))
+  (one,) = explanations.explain(read, runs.rows(read, "map")[:1])
   candidate, (picture,) = one.pairs[0]
   run = Run(finished_run("triplet"))
   pair = Question(one.question.id, one.question.text, (candidate,))
@@ -56,15 +53,6 @@ def test_cells_are_the_cosines_of_words(finished_run):
     assert f"{word} – {actual.candidate[best]}: {values[best]:.3f}" in tips
 
 
-def test_those_that_differ_most_and_those_asked_for_are_chosen():
-  rows = [runs.Row(f"Q{n}", "x", 1, 1, (0.0, 1 - n / 10)) for n in range(5)]
-  rows.append(runs.Row("Q9", "x", 1, 0, ()))
-  assert [n for n, _ in explanations.chosen(rows, 2, ["Q9", "Q1"])] == [0, 1, 5]
-  with pytest.raises(InputError, match="--question=Q7"):
-    explanations.chosen(rows, 0, ["Q7"])
-  assert explanations.candidates(Question("Q", "who is it", ()), [[{"Q": {}}]]) == []
-
-
 def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
   """Without checkpoints it says why there is none."""
   text = make.make([str(finished_run("triplet"))], tmp_path / "x.html", explain=1).read_text()
@@ -73,10 +61,3 @@ def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
   shutil.copytree(finished_run("triplet"), folder, ignore=left_out)
   text = make.make([str(folder)], tmp_path / "y.html", explain=1).read_text()
   assert "collected is not explained: " in text and "has no checkpoint" in text
-
-
-def test_a_question_that_is_asked_for_is_listed_beyond_the_first(finished_run, monkeypatch):
-  read = runs.read([str(finished_run(name)) for name in ("bm25", "word_overlap")])
-  every = runs.rows(read, "map")
-  monkeypatch.setattr(runs, "ROWS", 2)
-  assert runs.rows(read, "map", [every[7].id]) == [*every[:2], every[7]]
