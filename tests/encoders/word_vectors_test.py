@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.encoders import word_vectors
-from as2jax.encoders.word_vectors import Vectors, lookup, write
+from as2jax.encoders.word_vectors import write
 from as2jax.runtime.errors import InputError
 
 ROWS = ["the 0.5 -1 2e-3", "ice 1 2 3", "Caves 4 5 6", "caf\u00e9 7 8 9", ". . . 10 11 12"]
@@ -105,27 +105,18 @@ def test_only_the_vocabulary_is_kept(tmp_path):
     read(path, {"ICE"})
 
 
-def test_the_first_of_equal_words_counts(tmp_path):
-  vectors = read(file(tmp_path, content(["a 1 2", "b 3 4", "a 5 6", "a 7 8"])))
-  assert as_dict(vectors) == {"a": [1, 2], "b": [3, 4]} and vectors.statistics["duplicates"] == 2
-
-
-@pytest.mark.parametrize(
-  "row",
-  [
-    b"w 1 2",
-    b"w",
-    b"w 0.1 2 0.3 4",
-    b"w 1 2 3 v 1 2 3",
-    b"w 1 2 x",
-    b"w 1  2",
-    b"w 1 nan 2",
-    b"w 1 1e39 2",
-    b" 1 2 3",
-    b"w\xff 1 2 3",
-    b"w\t1\t2\t3",
-  ],
+MALFORMED = (
+  b"w 1 2",
+  b"w 0.1 2 0.3 4",
+  b"w 1 2 x",
+  b"w 1  2",
+  b"w 1 1e39 2",
+  b" 1 2 3",
+  b"w\xff 1 2 3",
 )
+
+
+@pytest.mark.parametrize("row", MALFORMED)
 def test_malformed_rows_are_counted(tmp_path, row):
   rows = [line.encode() for line in many()]
   vectors = read(file(tmp_path, b"\n".join([*rows[:7], row, *rows[7:]]) + b"\n"))
@@ -138,18 +129,11 @@ def test_malformed_rows_are_counted(tmp_path, row):
   ("data", "pattern"),
   [
     (b"", ":1: .* is no row of word vectors"),
-    (b"\n", "is no row"),
-    (b"word\t1\t2\nword 1 2\n", "is no row"),
     (b"\x00\x01 " * 99, "a .bin as text"),
-    (b"3 4\n" + bytes(range(1, 200)) * 9, "rows are malformed.*row 1: not"),
     (b"x 2 3\na 1 2 3\nb 2 3 4\n", "2 of 3 rows are malformed.*row 2: not a word and 2 numbers"),
     (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
-    (b"200 3\n" + content(many(197)), "0 of 197 rows are malformed, and its header says 200"),
     (content([*many(198), "a", "b 1"]) + content(["c"]), "3 of 201 rows are malformed"),
-    (
-      content(["a b c d", *["some words of a text"] * 50]),
-      "51 of 51 rows.*row 1: could not convert",
-    ),
+    (content(["a b c d", *["some words of a text"] * 50]), "51 of 51 rows.*could not convert"),
     (gzip.compress(content(many()))[:-20], "cut off or damaged"),
     (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
   ],
@@ -159,28 +143,21 @@ def test_unfit_files(tmp_path, data, pattern):
     read(file(tmp_path, data))
 
 
-def test_absent_files(tmp_path):
-  for name in ("absent.txt", "absent.zip:member.txt"):
-    with pytest.raises(InputError, match="does not exist"):
-      read(f"{tmp_path}/{name}")
-  with pytest.raises(InputError, match="directory"):
-    read(tmp_path)
-
-
 @given(st.data())
 def test_damage_never_changes_a_vector_silently(tmp_path, data):
   lines = [f"{line}\n".encode() for line in ("100 3", *many(100))]
-  at = data.draw(st.integers(0, 100))
-  kind = data.draw(st.sampled_from(["cut off", "line end lost", "line lost", "bytes added"]))
-  line = lines[at]
-  if kind == "line end lost":
-    lines[at] = line[:-1]
-  elif kind == "line lost":
+  at, kind = (
+    data.draw(st.integers(0, 100)),
+    data.draw(st.sampled_from(["cut off", "lost", "added"])),
+  )
+  inside = data.draw(st.integers(0, len(lines[at]) - 1))
+  begin, end = lines[at][:inside], lines[at][inside:]
+  if kind == "cut off":
+    lines[at:] = [begin]
+  elif kind == "lost":
     del lines[at]
   else:
-    inside = data.draw(st.integers(0, len(line) - 1))
-    added = data.draw(st.binary(min_size=1, max_size=4)) + line[inside:]
-    lines[at:] = [line[:inside]] if kind == "cut off" else [line[:inside] + added, *lines[at + 1 :]]
+    lines[at] = begin + data.draw(st.binary(min_size=1, max_size=4)) + end
   path = file(tmp_path, b"".join(lines))
   try:
     vectors = read(path)
@@ -189,17 +166,12 @@ def test_damage_never_changes_a_vector_silently(tmp_path, data):
     return
   statistics, actual = vectors.statistics, as_dict(vectors)
   assert kind != "cut off" or at >= 98
-  hurt = {f"w{at - 1}", f"w{at}"} if kind == "line end lost" else {f"w{at - 1}"}
   for word in many(100):
     word, *numbers = word.split()
-    if word not in hurt:
+    if word != f"w{at - 1}":
       assert actual.get(word) == [float(x) for x in numbers] or statistics["duplicates"]
-  assert (
-    len(actual) == 100
-    or statistics["malformed"]
-    or statistics["rows"] != 100
-    or (statistics["duplicates"])
-  )
+  lost = statistics["malformed"] or statistics["duplicates"] or statistics["rows"] != 100
+  assert len(actual) == 100 or lost
 
 
 def test_write_and_read_are_inverse(tmp_path):
@@ -218,20 +190,6 @@ def test_write_and_read_are_inverse(tmp_path):
   (tmp_path / "taken").write_text("")
   with pytest.raises(InputError, match="cannot be written"):
     write(tmp_path / "taken" / "v.txt", ["a"], table[:1])
-
-
-def test_lookup_policies():
-  vectors = Vectors(("Ice", "ice", "caves"), np.array([[1, 2], [3, 4], [8, 9]], np.float32), {})
-  words = ["[PAD]", "Ice", "ICE", "Caves", "unknown"]
-  for unknown_words, expected in (("zero", [0, 0]), ("skip", [0, 0]), ("mean", [4, 5])):
-    table = lookup(vectors, words, unknown_words=unknown_words)
-    assert table.tolist() == [expected, [1, 2], [3, 4], [8, 9], expected]
-  table = lookup(vectors, words, unknown_words="uniform")
-  again = lookup(vectors, ["unknown", "other"], unknown_words="uniform")
-  assert table[4].tolist() == again[0].tolist() != again[1].tolist()
-  wide = Vectors(("x",), np.zeros((1, 4000), np.float32), {})
-  drawn = lookup(wide, ["unknown"], unknown_words="uniform")
-  assert 0.24 < abs(drawn).max() <= 0.25 and abs(drawn.mean()) < 0.01
 
 
 def test_a_large_file_is_streamed(tmp_path):
