@@ -98,7 +98,7 @@ class CharacterCnn(nn.Module):
   embedding [num_characters - 1, character_dim] (the id 0 has the zero vector)
   convolution_{i}/{kernel [width, character_dim, number], bias}
   highway_{i}/{carry, transform}/{kernel, bias}
-  projection/{kernel, bias}, unless the filters add up to `projection_dim`
+  projection/{kernel, bias}
   """
 
   num_characters: int
@@ -125,9 +125,7 @@ class CharacterCnn(nn.Module):
     x = jnp.concatenate(features, axis=-1)
     for i in range(self.num_highways):
       x = Highway(self.precision, name=f"highway_{i}")(x)
-    if x.shape[-1] != self.projection_dim:
-      x = nn.Dense(self.projection_dim, precision=self.precision, name="projection")(x)
-    return x
+    return nn.Dense(self.projection_dim, precision=self.precision, name="projection")(x)
 
 
 def lstm_step(
@@ -135,38 +133,33 @@ def lstm_step(
   state: LstmState,
   gates: Float[Array, "b g"],
   *,
-  projects: bool,
-  cell_clip: float | None,
-  projection_clip: float | None,
+  cell_clip: float,
+  projection_clip: float,
 ) -> tuple[LstmState, Array]:
   """One step of an LSTM with a projected output (Sak et al. 2014, without peepholes), clipped.
 
   The gates are i, j, f, o in this order: c' = clip(σ(f + 1) c + σ(i) tanh j), and the output is
-  clip(P σ(o) tanh c'), or where nothing `projects` just σ(o) tanh c', unclipped.
+  clip(P σ(o) tanh c').
   """
   cell, hidden = state
   enter, new, forget, leave = jnp.split(gates + product("recurrent", hidden), 4, axis=-1)
   cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
-  if cell_clip is not None:
-    cell = jnp.clip(cell, -cell_clip, cell_clip)
-  hidden = jax.nn.sigmoid(leave) * jnp.tanh(cell)
-  if projects:
-    hidden = product("projection", hidden)
-    if projection_clip is not None:
-      hidden = jnp.clip(hidden, -projection_clip, projection_clip)
+  cell = jnp.clip(cell, -cell_clip, cell_clip)
+  hidden = product("projection", jax.nn.sigmoid(leave) * jnp.tanh(cell))
+  hidden = jnp.clip(hidden, -projection_clip, projection_clip)
   return (cell, hidden), hidden
 
 
 class ProjectedLstm(nn.Module):
   """One direction of one layer, with what `scan_units` needs of it.
 
-  input_kernel and recurrent_kernel [p, 4c], bias [4c], projection_kernel [c, p] unless c = p
+  input_kernel and recurrent_kernel [p, 4c], bias [4c], projection_kernel [c, p]
   """
 
   cell_size: int
   projection_dim: int
-  cell_clip: float | None
-  projection_clip: float | None
+  cell_clip: float
+  projection_clip: float
   precision: Any
 
   @nn.compact
@@ -179,11 +172,8 @@ class ProjectedLstm(nn.Module):
     input_kernel = kernel("input_kernel", (p, 4 * c))
     products: dict[str, Any] = {"recurrent": (kernel("recurrent_kernel", (p, 4 * c)), None)}
     bias = self.param("bias", nn.initializers.zeros, (4 * c,), jnp.float32)
-    if p < c:
-      products["projection"] = (kernel("projection_kernel", (c, p)), None)
-    step = partial(
-      lstm_step, projects=p < c, cell_clip=self.cell_clip, projection_clip=self.projection_clip
-    )
+    products["projection"] = (kernel("projection_kernel", (c, p)), None)
+    step = partial(lstm_step, cell_clip=self.cell_clip, projection_clip=self.projection_clip)
     gates = lambda x: affine(x, input_kernel, bias, self.precision)
     zero = jnp.zeros((1, c)), jnp.zeros((1, p))
     state, output = step(single(products, self.precision), zero, gates(mark))
@@ -199,8 +189,8 @@ class BidirectionalLayer(nn.Module):
 
   cell_size: int
   projection_dim: int
-  cell_clip: float | None
-  projection_clip: float | None
+  cell_clip: float
+  projection_clip: float
   skip: bool
   unroll: int
   precision: Any
@@ -254,8 +244,8 @@ class ElmoEncoder(nn.Module):
 
   Attributes:
     filters: (width in characters, number) of each convolution over a word's `max_characters`.
-    cell_size, projection_dim: widths of the LSTMs' memory and, where smaller, of their output.
-    cell_clip, projection_clip: bounds of the memory and of the projected output, or None.
+    cell_size, projection_dim: widths of the LSTMs' memory and of their output.
+    cell_clip, projection_clip: bounds of the memory and of the projected output.
     skip_connections: each LSTM but the first adds its input to its output.
     mix: `uniform` (the mean of the layers), `learned`, `top`, or a layer's number (0: token layer).
     unroll: time steps that one turn of the compiled loop holds.
@@ -271,8 +261,8 @@ class ElmoEncoder(nn.Module):
   num_layers: int
   cell_size: int
   projection_dim: int
-  cell_clip: float | None
-  projection_clip: float | None
+  cell_clip: float
+  projection_clip: float
   skip_connections: bool
   mix: str | int
   unroll: Annotated[int, AtLeast(1)]
@@ -362,16 +352,15 @@ OPTIONS = (
   Key("lstm.n_layers", "num_layers", largest=_SIZE),
   Key("lstm.dim", "cell_size", largest=_SIZE),
   Key("lstm.projection_dim", "projection_dim", largest=_SIZE),
-  Key("lstm.cell_clip", "cell_clip", None, below=1e9),
-  Key("lstm.proj_clip", "projection_clip", None, below=1e9),
+  Key("lstm.cell_clip", "cell_clip", below=1e9),
+  Key("lstm.proj_clip", "projection_clip", below=1e9),
 )
 
 
 def read_options(folder: epath.PathLike) -> dict[str, Any]:
   """Reads the fields of `ElmoEncoder` from the one `*options.json`, but mix, unroll, precision."""
   file = _only(folder, "*options.json")
-  options = traverse_util.flatten_dict(read_object(file, "is it of an ELMo?"), sep=".")
-  stated = {key: value for key, value in options.items() if value is not None}
+  stated = traverse_util.flatten_dict(read_object(file, "is it of an ELMo?"), sep=".")
   try:
     fields = {key.field: key.read(stated) for key in OPTIONS}
     fields["filters"] = tuple((int(w), int(n)) for w, n in stated["char_cnn.filters"])
@@ -427,16 +416,14 @@ def _places(fields: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]
       ours = f"characters/highway_{i}/{part}/"
       yield ours + "kernel", f"CNN_high_{i}/W_{part}", (total, total)
       yield ours + "bias", f"CNN_high_{i}/b_{part}", (total,)
-  if total != p:
-    yield "characters/projection/kernel", "CNN_proj/W_proj", (total, p)
-    yield "characters/projection/bias", "CNN_proj/b_proj", (p,)
+  yield "characters/projection/kernel", "CNN_proj/W_proj", (total, p)
+  yield "characters/projection/bias", "CNN_proj/b_proj", (p,)
   for k in range(fields["num_layers"]):
     for number, direction in enumerate(("forward", "backward")):
       ours, theirs = f"layers_{k}/{direction}/", _CELL.format(number, k)
       yield ours + "kernels", theirs + "W_0", (2 * p, 4 * c)
       yield ours + "bias", theirs + "B", (4 * c,)
-      if p < c:
-        yield ours + "projection_kernel", theirs + "W_P_0", (c, p)
+      yield ours + "projection_kernel", theirs + "W_P_0", (c, p)
 
 
 def _only(folder: epath.PathLike, pattern: str) -> epath.Path:

@@ -39,7 +39,7 @@ def prepare(
   words of `texts` by frequency, then those words of `others` that are not among them. `output_size`
   in the statistics is the number of rows before these last ones: what a decoder may generate.
 
-  Raises InputError: a folder without a BERT, marks that it lacks, texts without words.
+  Raises InputError: a folder without a BERT, marks that it lacks.
 
   Args:
     size: the most frequent so many words of `texts` (0: all); the rest is read if `others` hold it.
@@ -62,11 +62,8 @@ def prepare(
       f"('[CLS]', '[SEP]'); it must have {word_tokenizer.UNKNOWN}, too"
     )
   counts = _count(backend, texts)
-  if not counts:
-    raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
   words = word_tokenizer.by_frequency(counts)
   generated = words[: size or len(words)]
-  left_out = set(words[len(generated) :])
   # Not generated: words of the other texts and, where they are read, those that `size` leaves out.
   more = _count(backend, others)
   for word in generated:
@@ -86,9 +83,7 @@ def prepare(
     size=len(rows),
     output_size=len(rows) - len(read),
     types=len(counts),
-    left_out_types=len(left_out),
     tokens=counts.total(),
-    left_out_tokens=sum(counts[word] for word in left_out),
     read_types=len(read),
     marks=list(marks),
     scale=scale,

@@ -73,11 +73,9 @@ def test_published_names_and_files_beside_the_weights(folder):
 
 def test_absent_options_are_what_the_original_code_takes_them_for(tmp_path):
   options = tiny_elmo.options()
-  for key in ("cell_clip", "proj_clip", "use_skip_connections"):
-    del options["lstm"][key]
+  del options["lstm"]["use_skip_connections"]
   del options["char_cnn"]["n_highway"]
   fields, params = elmo.load(tiny_elmo.write(tmp_path, options, tiny_elmo.datasets(options)))
-  assert fields["cell_clip"] is None and fields["projection_clip"] is None
   assert fields["skip_connections"] is False and fields["num_highways"] == 0
   assert not any(name.startswith("highway") for name in params["characters"])
 
@@ -90,7 +88,7 @@ CNN, LSTM = OPTIONS["char_cnn"], OPTIONS["lstm"]
   [
     ({**OPTIONS, "char_cnn": {**CNN, "n_characters": 261}}, "char_cnn.n_characters is 261.*262"),
     ({**OPTIONS, "char_cnn": {**CNN, "filters": [[1, 2], [3]]}}, "not enough values.*of an ELMo"),
-    ({**OPTIONS, "lstm": {**LSTM, "dim": None}}, "'lstm.dim' is missing"),
+    ({**OPTIONS, "lstm": {**LSTM, "dim": None}}, "lstm.dim is None"),
     ({**OPTIONS, "lstm": {**LSTM, "cell_clip": -3}}, "lstm.cell_clip is -3"),
     ([], "holds no JSON object; is it of an ELMo"),
   ],

@@ -153,21 +153,14 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
   options = tiny_elmo.options()
   tiny_elmo.write(folder, options, tiny_elmo.datasets(options))
 
-  def elmo(packed):
-    def apply(job_config):
-      recipes.elmo(job_config)
-      job_config.encoder.pretrained = str(folder)
-      job_config.batch.packed = packed
+  def apply(job_config):
+    recipes.elmo(job_config)
+    job_config.encoder.pretrained = str(folder)
 
-    return apply
-
-  maps = {}
-  for packed in (True, False):
-    run = tmp_path / f"packed-{packed}"
-    modes.run(untrained(config("triplet", elmo(packed))), str(run))
-    maps[packed] = clean_map(results(run))
-    assert not (run / open_encoder.ENCODER_FOLDER).exists()  # any word will do
-  assert abs(maps[True] - maps[False]) < 1e-6
+  run = tmp_path / "run"
+  modes.run(untrained(config("triplet", apply)), str(run))
+  assert 0 < clean_map(results(run)) < 1
+  assert not (run / open_encoder.ENCODER_FOLDER).exists()  # any word will do
 
 
 def test_what_is_not_there_is_named(tmp_path, monkeypatch):

@@ -107,8 +107,6 @@ def test_bad_input_is_named(bert, tmp_path):
     piece_vectors.prepare(TEXTS, bert[0], size=0, marks=("<s>", "[SEP]"))
   with pytest.raises(InputError, match="give two entries"):
     piece_vectors.prepare(TEXTS, bert[0], size=0, marks=())
-  with pytest.raises(InputError, match="hold no word"):
-    piece_vectors.prepare((), bert[0], size=0, marks=MARKS)
   roberta = tiny_encoders.folder("roberta", tmp_path / "roberta")
   with pytest.raises(InputError, match="no BERT's"):
     piece_vectors.prepare(TEXTS, roberta, size=0, marks=MARKS)

@@ -45,14 +45,12 @@ def datasets(options, seed=0):
       actual[f"CNN_high_{i}/W_{part}"] = draw(total, total)
       actual[f"CNN_high_{i}/b_{part}"] = draw(total)
   p, c = lstm["projection_dim"], lstm["dim"]
-  if total != p:
-    actual["CNN_proj/W_proj"], actual["CNN_proj/b_proj"] = draw(total, p), draw(p)
+  actual["CNN_proj/W_proj"], actual["CNN_proj/b_proj"] = draw(total, p), draw(p)
   for layer in range(lstm["n_layers"]):
     for direction in range(2):
       name = cell(direction, layer)
       actual[name + "W_0"], actual[name + "B"] = draw(2 * p, 4 * c), draw(4 * c)
-      if p < c:
-        actual[name + "W_P_0"] = draw(c, p)
+      actual[name + "W_P_0"] = draw(c, p)
   return actual
 
 
@@ -89,9 +87,7 @@ def token_layer(tensors, options, characters):
       read = lambda part: y @ tensors[f"CNN_high_{i}/W_{part}"] + tensors[f"CNN_high_{i}/b_{part}"]
       gate = sigmoid(read("carry"))
       y = gate * np.maximum(read("transform"), 0) + (1 - gate) * y
-    if "CNN_proj/W_proj" in tensors:
-      y = y @ tensors["CNN_proj/W_proj"] + tensors["CNN_proj/b_proj"]
-    vectors.append(y)
+    vectors.append(y @ tensors["CNN_proj/W_proj"] + tensors["CNN_proj/b_proj"])
   return np.array(vectors)
 
 
@@ -113,13 +109,9 @@ def reference(tensors, options, words):
         gates = np.concatenate([now, h]) @ tensors[name + "W_0"] + tensors[name + "B"]
         i, j, f, o = np.split(gates, 4)
         c = sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j)
-        if lstm.get("cell_clip"):
-          c = np.clip(c, -lstm["cell_clip"], lstm["cell_clip"])
-        h = sigmoid(o) * np.tanh(c)
-        if name + "W_P_0" in tensors:
-          h = h @ tensors[name + "W_P_0"]
-          if lstm.get("proj_clip"):
-            h = np.clip(h, -lstm["proj_clip"], lstm["proj_clip"])
+        c = np.clip(c, -lstm["cell_clip"], lstm["cell_clip"])
+        h = (sigmoid(o) * np.tanh(c)) @ tensors[name + "W_P_0"]
+        h = np.clip(h, -lstm["proj_clip"], lstm["proj_clip"])
         outputs.append(h + now if lstm.get("use_skip_connections") and layer else h)
       halves[direction] = np.array(outputs)[:: -1 if direction else 1]
     layers.append(np.concatenate(halves, axis=1))
