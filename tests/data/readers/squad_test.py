@@ -3,8 +3,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from as2jax.data.card import data_card, text_of
 from as2jax.data.dataset import load
@@ -14,7 +12,6 @@ from as2jax.data.retrieval import one_per_text
 from as2jax.data.source import PoolCounts
 from as2jax.data.statistics import PoolStatistics
 from as2jax.runtime.errors import InputError
-from tests.file_damage import damaged, read_or_refused
 
 FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
 ICE = "Ice is “frozen” water. It floats.  Why? Ice is light. It floats."
@@ -51,10 +48,13 @@ def squad():
   }
 
 
+def encoded(content) -> bytes:
+  return content if isinstance(content, bytes) else json.dumps(content).encode()
+
+
 def written(folder: Path, content) -> Path:
   path = folder / "dev-v1.1.json"
-  data = content if isinstance(content, bytes) else json.dumps(content).encode()
-  path.write_bytes(data)
+  path.write_bytes(encoded(content))
   return path
 
 
@@ -126,31 +126,21 @@ BROKEN = {
 }  # fmt: skip
 
 
-def test_broken_file(tmp_path):
-  for name, (content, place, words) in BROKEN.items():
-    path = written(tmp_path, content)
-    with pytest.raises(InputError) as error:
-      list(read_paragraphs(path))
-    message = str(error.value)
-    assert message.startswith(f"{path}") and place in message and words in message, name
+BROKEN = {
+  name: (encoded(data), f"*{place}", words) for name, (data, place, words) in BROKEN.items()
+}
+JUNK, WHOLE = (), (encoded(squad()), json.dumps(squad(), indent=1).encode())
 
 
-def judge(folder, data: bytes) -> str:
-  """An error that names the file, or the counts that another reader finds in `data`."""
-  path = written(folder, data)
-  paragraphs = read_or_refused(lambda path: list(read_paragraphs(path)), path)
-  if paragraphs is None:
-    return "refused"
+def read(path):
+  return list(read_paragraphs(path))
+
+
+def check_counts(paragraphs, data: bytes):
   expected = [p for a in json.loads(data.decode("utf-8-sig"))["data"] for p in a["paragraphs"]]
   assert [p.text for p in paragraphs] == [p["context"] for p in expected]
-  assert len(list(read_squad(path, "queries", "test"))) == sum(len(p["qas"]) for p in expected)
-  return "read"
-
-
-@given(drawn=st.data())
-def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
-  indent = drawn.draw(st.sampled_from((None, 1)))
-  judge(tmp_path, damaged(drawn.draw, json.dumps(squad(), indent=indent).encode()))
+  asked = sum(len(p.questions) for p in paragraphs)
+  assert asked == sum(len(p["qas"]) for p in expected)
 
 
 def test_prepared_and_read_back(tmp_path):
