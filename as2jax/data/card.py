@@ -1,6 +1,5 @@
 """The card of a data set: its statistics, and its counts against the published ones."""
 
-import itertools
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -73,24 +72,24 @@ def _worst(verdicts: Collection[str]) -> str:
 
 def text_of(card: Mapping) -> str:
   """Format the statistics of `data_card` for a terminal."""
-  counts: list[tuple] = []
-  rows: list[tuple] = [("split", "positive", "duplicates", "length of", "median", "largest")]
+  rows: list[tuple] = []
   notes = contradictions(card)
   for split, its in card["splits"].items():
     for question_filter, numbers in its["question_filters"].items():
-      counts = counts or [("split", "question_filter", *numbers, "published", "")]
+      rows = rows or [("split", "question_filter", *numbers, "published", "")]
       official = its["published"].get(question_filter, {}).values()
       stated = "/".join("–" if number is None else str(number) for number in official)
       verdict = its["verdicts"].get(question_filter, "").replace("differs", "DIFFERS")
       if question_filter == "clean":
         question_filter += f" (= {card['clean']})"
-      counts.append((split, question_filter, *numbers.values(), stated, verdict))
-    share = its["positive_share"]
-    first = (split, "" if share is None else f"{share:.2%}", its["duplicate_pairs"])
+      rows.append((split, question_filter, *numbers.values(), stated, verdict))
+    told = [f"{its['duplicate_pairs']} pairs repeat an earlier one"]
+    if its["positive_share"] is not None:
+      told.append(f"{its['positive_share']:.2%} positive")
     for name in ("candidates", "answers", "question_words", "candidate_words"):
       if name in its:
-        rows.append((*first, name, *its[name].values()))
-        first = ("", "", "")
+        told.append(f"{name} {its[name]['median']:g}, at most {its[name]['largest']}")
+    notes.append(f"{split}: {'; '.join(told)}")
     notes.append(f"{split}: fingerprint {its['fingerprint']}, content {its['content']} by SHA-256")
   notes += [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
   if card["overlap"]:
@@ -100,8 +99,12 @@ def text_of(card: Mapping) -> str:
   notes.append(
     f"{card['name']}: counts against the published ones: {verdict} {card['why']}".rstrip()
   )
-  title = f"{card['name']} from {card['source']}"
-  return "\n".join([title, "", _aligned(counts), "", _aligned(rows), *notes])
+  columns = list(zip(*rows))
+  widths = [max(len(str(cell)) for cell in column) for column in columns]
+  lines = [f"{card['name']} from {card['source']}"]
+  for row in rows:
+    lines.append("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())
+  return "\n".join([*lines, *notes])
 
 
 def contradictions(card: Mapping) -> list[str]:
@@ -126,17 +129,6 @@ def shared_with_training(card: Mapping) -> list[str]:
         f"on {splits[0]} say less of new questions"
       )
   return lines
-
-
-def _aligned(rows: Sequence[Sequence]) -> str:
-  """Align rows of cells: texts on the left, numbers on the right."""
-  columns = list(itertools.zip_longest(*rows, fillvalue=""))
-  widths = [max(len(str(cell)) for cell in column) for column in columns]
-  lines = []
-  for row in rows:
-    cells = [f"{cell:{width}}" for cell, width in zip(row, widths)]
-    lines.append("  ".join(cells).rstrip())
-  return "\n".join(lines)
 
 
 def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:

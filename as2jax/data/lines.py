@@ -14,7 +14,6 @@ from etils import epath
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import refuse_others
 
-LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many GiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
@@ -57,11 +56,9 @@ class Lines:
 
   Args:
     path: of the file.
-    ends: whether a line is given with its end, as `csv.reader` wants it; a lone CR is allowed then.
+    ends: whether a line is given with its end, as `csv.reader` wants it.
 
-  Raises (while iterating):
-    InputError: the file is empty, unreadable or an archive, or a line is no UTF-8, holds a lone
-      CR, or has `LONGEST` bytes.
+  Raises InputError (while iterating): the file is empty, unreadable or an archive, or no UTF-8.
 
   """
 
@@ -73,17 +70,12 @@ class Lines:
 
   def __iter__(self) -> Iterator[tuple[int, str]]:
     with opened(self.path) as file:
-      while line := file.readline(LONGEST):
+      for line in file:
         self.number += 1
         self.unterminated = not line.endswith(b"\n")
-        if len(line) >= LONGEST:
-          raise InputError(f"{self.path}:{self.number}: the line has {LONGEST >> 20} MiB or more")
         if not self.ends:
           line = line.removesuffix(b"\n").removesuffix(b"\r")
-        text = decoded(line, self.path, self.number)
-        if "\r" in text and not self.ends:
-          raise self.error("there is a carriage return inside the line; remove it")
-        yield self.number, text
+        yield self.number, decoded(line, self.path, self.number)
     if not self.number:
       raise InputError(f"{self.path} is empty; get the file again")
 
@@ -96,13 +88,9 @@ class Lines:
   def objects(self) -> Iterator[dict]:
     """Yield the JSON object of each line that is not empty; InputError for anything else."""
     for _, line in self.filled():
-      problem, record = "write one object a line", None
-      try:
-        record = parsed(line)
-      except (ValueError, RecursionError) as error:
-        problem = f"{error}; {problem}"
-      if not isinstance(record, dict):
-        raise self.error(f"{quoted(line)} is not a JSON object: {problem}")
+      record, problem = json_object(line)
+      if problem:
+        raise self.error(problem)
       yield record
 
   def error(self, problem: str, number: int | None = None) -> InputError:
@@ -136,7 +124,7 @@ def csv_records(
   lines: Iterable[str], delimiter: str, error: Callable[[str, int], InputError]
 ) -> Iterator[tuple[int, list[str]]]:
   """Yield the cells of each record of CSV (lines with their ends) with the number of its first line."""
-  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the process: never lowered
+  csv.field_size_limit(1 << 30)
   reader, first = csv.reader(lines, delimiter=delimiter, strict=True), 1
   try:
     for cells in reader:
@@ -162,6 +150,18 @@ def check_id(value: str, name: str, lines: Lines) -> None:
   """Refuse an id that `is_id` refuses."""
   if not is_id(value):
     raise lines.error(f"{name} is {quoted(value)}; {ID}")
+
+
+def json_object(line: str) -> tuple[dict, str]:
+  """Return the JSON object of a line and "", or {} and what is wrong."""
+  problem = ""
+  try:
+    record = parsed(line)
+    if isinstance(record, dict):
+      return record, ""
+  except (ValueError, RecursionError) as error:
+    problem = f"{error}; "
+  return {}, f"{quoted(line)} is not a JSON object: {problem}write one object a line"
 
 
 def parsed(text: str) -> Any:

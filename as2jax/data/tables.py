@@ -18,7 +18,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.lines import csv_records, decoded, opened, parsed, quoted
+from as2jax.data.lines import csv_records, decoded, json_object, opened, quoted
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -115,15 +115,10 @@ def open_table(source: Any) -> Table:
 def _json_lines(path: epath.Path, text: str) -> Table:
   table, faults = Table(str(path), None, []), []
   for number, line in enumerate(text.rstrip().split("\n"), 1):
-    row, problem = {}, "write one object a line"
-    try:
-      row = parsed(line) if line.strip() else {}
-    except (ValueError, RecursionError) as error:
-      row, problem = None, f"{error}; {problem}"
-    if not isinstance(row, dict):
-      faults.append((number, f"{quoted(line)} is not a JSON object: {problem}"))
-    else:
-      table.rows.append((number, row))
+    row, problem = json_object(line) if line.strip() else ({}, "")
+    if problem:
+      faults.append((number, problem))
+    table.rows.append((number, row))
   table.refuse(faults)
   return table
 

@@ -5,7 +5,6 @@ import zipfile
 
 import pytest
 
-from as2jax.data import lines
 from as2jax.data.lines import Lines
 from as2jax.runtime.errors import InputError
 from tests.file_damage import written
@@ -28,15 +27,6 @@ def test_damaged_gzip(tmp_path):
       list(Lines(written(tmp_path, packed[:cut])))
   with pytest.raises(InputError, match=r"file is empty"):
     list(Lines(written(tmp_path, gzip.compress(b""))))
-
-
-def test_a_line_of_a_packed_file_is_bounded(tmp_path, monkeypatch):
-  monkeypatch.setattr(lines, "LONGEST", 1 << 16)
-  longest = b"a" * (lines.LONGEST - 2) + b"\n"
-  bomb = gzip.compress(b"one\n" + longest + b"a" * (100 << 20))
-  with pytest.raises(InputError, match=r"file:3: the line has 0 MiB or more$"):
-    list(Lines(written(tmp_path, bomb)))
-  assert len(list(Lines(written(tmp_path, gzip.compress(longest * 2))))) == 2
 
 
 @pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device"])

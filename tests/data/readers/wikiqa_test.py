@@ -67,7 +67,6 @@ BROKEN = {
   "two questions under one id": (replaced(5, "who", "whoever"), 7, "reads 'who sells ice?' above"),
   "question goes on later": (content([*ROWS, ROWS[2]]), 9, "has rows in two places"),
   "not UTF-8": (content().replace("°".encode(), b"\xb0"), 3, "byte 0xb0 at position"),
-  "lone carriage return": (replaced(1, "below", "be\rlow"), 3, "carriage return"),
   "no header": (content()[len(HEADER) + 2 :], 1, "expected QuestionID, Question"),
   "header only": (content([]), 1, "nothing follows the header"),
   "cut before the label": (content()[:-3], 8, "it may be cut off"),
