@@ -10,7 +10,6 @@ from as2jax.runtime import preemption, processes
 from as2jax.runtime.errors import InputError
 
 VALUE = "--config."  # before KEY=VALUE
-SWITCHED_OFF = "--noconfig."  # before a key that is True or False
 
 
 def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
@@ -46,20 +45,13 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
     raise InputError(f"--config is missing: name a config, as {jobs.EXAMPLE}")
   config = jobs.load(options.config)
   settings = []
-  while others:
-    given = others.pop(0)
-    if given.startswith(SWITCHED_OFF):
-      settings.append(given.removeprefix(SWITCHED_OFF) + "=false")
-    elif given.startswith(VALUE):
-      setting = given.removeprefix(VALUE)
-      if "=" not in setting and others:
-        setting += "=" + others.pop(0)
-      settings.append(setting)
-    else:
+  for given in others:
+    if not given.startswith(VALUE):
       raise InputError(
         f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE, --profile "
         "and, for several processes, --coordinator, --processes, --process_id"
       )
+    settings.append(given.removeprefix(VALUE))
   return overrides.apply(config, overrides.parse(config, settings, VALUE), VALUE), options
 
 

@@ -64,7 +64,7 @@ def _in_the_repository(monkeypatch):
     ("--config.encoder.precision=highest", "encoder.precision", "highest"),
     ("--config.optimizer.rate=1e-3", "optimizer.rate", 1e-3),
     ("--config.loss.margin=1", "loss.margin", 1.0),
-    ("--noconfig.batch.packed", "batch.packed", False),
+    ("--config.batch.packed=false", "batch.packed", False),
     ("--config.batch.row_lengths=(64, 128)", "batch.row_lengths", (64, 128)),
   ],
 )
@@ -108,8 +108,6 @@ def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   for name in ("wikiqa_triplet", TRIPLET, str(ROOT / TRIPLET)):
     assert parsed("--config.epochs=3", config=f"{name}:sample").to_json() == expected
-  argv = ["--config", "wikiqa_triplet:sample", "--config.epochs", "3"]
-  assert main.parse(argv)[0].to_json() == expected
   (tmp_path / "configs").mkdir()
   (tmp_path / TRIPLET).write_text("def get_config(): raise KeyError('a file comes first')")
   assert "a file comes first" in refused(f"--config={TRIPLET}")

@@ -1,6 +1,6 @@
 """`as2jax data`: the data sets that there are, and files of one's own."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -99,7 +99,7 @@ def near_duplicates(
   runs: Annotated[list[str], Argument(metavar="RUN...")],
   split: Annotated[str, Option(help="whose texts are looked for in train")] = "test",
   encoder: Annotated[str, Option(help="whose vectors are compared; MiniLM without")] = "",
-  threshold: Annotated[float, Option(help="of the cosine, above 0, up to 1")] = 0.95,
+  threshold: Annotated[float, Option(min=0, max=1, help="of the cosine")] = 0.95,
 ) -> None:
   """Counts test texts that the training data hold, too. And runs' metrics without them."""
   import json
@@ -107,8 +107,6 @@ def near_duplicates(
   from as2jax.config import words
   from as2jax.experiments import near_duplicates as texts
 
-  if not 0 < threshold <= 1:
-    raise InputError(f"--threshold={threshold}: give a number above 0, up to 1")
   content = texts.report(runs, split=split, encoder=encoder or words.MINILM, threshold=threshold)
   print(json.dumps(content, indent=1))
 
@@ -117,15 +115,13 @@ def near_duplicates(
 def squad(
   file: Annotated[str, Argument(metavar="FILE", help="of SQuAD 1.1")],
   target: Annotated[str, Argument(metavar="TARGET", help="in ASNQ's form, with a header")],
-  split: Annotated[str, Option(help="train, dev or test (all articles)")] = "test",
+  split: Annotated[Literal["train", "dev", "test"], Option(help="test: all articles")] = "test",
 ) -> None:
   """Writes SQuAD in ASNQ's form. A question's candidates are the sentences of nearby paragraphs."""
   from as2jax.data import tables
   from as2jax.data.readers import asnq
   from as2jax.data.readers import squad as reader
 
-  if split not in ("train", "dev", "test"):
-    raise InputError(f"--split={split}: use train, dev or test")
   tables.check_target(target, "TARGET", source=file, forms=("",))
   rows = reader.asnq_rows(file, split=split)
   print(f"{target}: {asnq.write_asnq(target, rows)} rows")

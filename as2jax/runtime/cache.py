@@ -189,13 +189,11 @@ def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
 
 def _mapped(path: pathlib.Path) -> np.ndarray:
   """Returns the array of a .npy file, memory-mapped."""
-  with path.open("rb") as file:
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if not math.prod(shape):  # nothing to map
-      return np.empty(shape, dtype)
+  try:
     # A plain view: numpy's memmap subclass makes each slice several times dearer.
-    return np.memmap(file, dtype, "r", file.tell(), shape).view(np.ndarray)
+    return np.load(path, mmap_mode="r").view(np.ndarray)
+  except ValueError:  # nothing to map
+    return np.load(path)
 
 
 @functools.lru_cache
