@@ -227,29 +227,33 @@ def cropped_convolution(
   It is faster where neighbouring examples have the same size. The gradient with respect to `x` is
   correct within each example's rows and columns, and undefined beyond them.
   """
-  convolve = lambda x, kernel: narrow_convolution(x, kernel, precision)
   h, w = kernel.shape[:2]
   least = jnp.stack(
     [jnp.minimum(rows + h - 1, x.shape[2]), jnp.minimum(columns + w - 1, x.shape[3])]
   )
+  return _product(x, kernel, least, precision)
 
-  @jax.custom_vjp
-  def product(x, kernel, least):
-    return forward(x, kernel, least)[0]
 
-  def forward(x, kernel, least):
-    whole = lambda x, kernel, least: convolve(x, kernel)
-    y = _by_platform(whole, _in_groups(_forward_at(precision)), x, kernel, least)
-    return y, (x, kernel, least)
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _product(x: Array, kernel: Array, least: Array, precision: str) -> Array:
+  return _product_forward(x, kernel, least, precision)[0]
 
-  def backward(kept, gradient):
-    x, kernel, least = kept
-    whole = lambda x, kernel, least, gradient: jax.vjp(convolve, x, kernel)[1](gradient)
-    dx, dk = _by_platform(whole, _in_groups(_backward_at(precision)), x, kernel, least, gradient)
-    return dx, dk, None
 
-  product.defvjp(forward, backward)
-  return product(x, kernel, least)
+def _product_forward(x, kernel, least, precision):
+  whole = lambda x, kernel, least: narrow_convolution(x, kernel, precision)
+  y = _by_platform(whole, _in_groups(_forward_at, precision), x, kernel, least)
+  return y, (x, kernel, least)
+
+
+def _product_backward(precision, kept, gradient):
+  def whole(x, kernel, least, gradient):
+    return jax.vjp(partial(narrow_convolution, precision=precision), x, kernel)[1](gradient)
+
+  dx, dk = _by_platform(whole, _in_groups(_backward_at, precision), *kept, gradient)
+  return dx, dk, None
+
+
+_product.defvjp(_product_forward, _product_backward)
 
 
 def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
@@ -271,10 +275,10 @@ def _sizes(shape: tuple[int, int], kernel: tuple[int, int]) -> list[tuple[int, i
   return list(itertools.product(*map(cut, shape, kernel, (ROWS, COLUMNS))))
 
 
-def _in_groups(at: Callable) -> Callable:
+def _in_groups(at: Callable, precision: str) -> Callable:
   """Compute group after group, each at its size.
-  `at(i, j)` is the function of one group cropped to i × j: `(x, kernel, …) → (grids, sum)`, where
-  the grids are of full size and the sums of the groups are added; either may be None.
+  `at(size, precision, x, kernel, …) → (grids, sum)` is of one group cropped to `size`: the grids
+  are of full size, and the sums of the groups are added; either may be None.
   """
 
   def compute(x, kernel, least, *more):
@@ -284,7 +288,7 @@ def _in_groups(at: Callable) -> Callable:
     heights, widths = (sorted(set(side)) for side in zip(*sizes))
     part = lambda a: jnp.moveaxis(a.reshape(a.shape[0], groups, n // groups, *a.shape[2:]), 1, 0)
     join = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], n, *a.shape[3:])
-    branches = [at(i, j) for i, j in sizes]
+    branches = [partial(at, size, precision) for size in sizes]
 
     def one(total, group):
       x, least, *more = group
@@ -308,38 +312,24 @@ def _grown(y: Float[Array, "f n a b"], shape: tuple[int, int]) -> Float[Array, "
   return jnp.pad(y, [(0, 0), (0, 0), (0, shape[0] - rows), (0, shape[1] - columns)])
 
 
-def _forward_at(precision: str) -> Callable:
+def _forward_at(size, precision, x, kernel):
   """Use XLA's own convolution: on CPU it takes two fifths of the time of a product over patches."""
-
-  def at(i, j):
-    def compute(x, kernel):
-      shape = tuple(size - side + 1 for size, side in zip(x.shape[2:], kernel.shape))
-      grids = x[:, :, :i, :j].transpose(1, 2, 3, 0)
-      return _grown(_convolved(grids, kernel, precision).transpose(3, 0, 1, 2), shape), None
-
-    return compute
-
-  return at
+  shape = tuple(size - side + 1 for size, side in zip(x.shape[2:], kernel.shape))
+  grids = x[:, :, : size[0], : size[1]].transpose(1, 2, 3, 0)
+  return _grown(_convolved(grids, kernel, precision).transpose(3, 0, 1, 2), shape), None
 
 
-def _backward_at(precision: str) -> Callable:
+def _backward_at(size, precision, x, kernel, gradient):
   """Compute the kernel's gradient by a convolution over examples, the grids' over patches.
 
   The gradient that XLA derives for the grids from its convolution takes seven times as long.
   """
-
-  def at(i, j):
-    def compute(x, kernel, gradient):
-      a, b = (size - side + 1 for size, side in zip((i, j), kernel.shape))
-      grids, gradient = x[:, :, :i, :j], gradient[:, :, :a, :b]
-      _, back = jax.vjp(lambda grids: narrow_convolution(grids, kernel, precision), grids)
-      # Channels take the place of examples, and these theirs.
-      dk = _convolved(grids.transpose(0, 2, 3, 1), gradient.transpose(2, 3, 1, 0), precision)
-      return _grown(*back(gradient), x.shape[2:]), dk.transpose(1, 2, 0, 3)
-
-    return compute
-
-  return at
+  a, b = (side - width + 1 for side, width in zip(size, kernel.shape))
+  grids, gradient = x[:, :, : size[0], : size[1]], gradient[:, :, :a, :b]
+  _, back = jax.vjp(lambda grids: narrow_convolution(grids, kernel, precision), grids)
+  # Channels take the place of examples, and these theirs.
+  dk = _convolved(grids.transpose(0, 2, 3, 1), gradient.transpose(2, 3, 1, 0), precision)
+  return _grown(*back(gradient), x.shape[2:]), dk.transpose(1, 2, 0, 3)
 
 
 def _convolved(x: Array, kernel: Array, precision: str) -> Array:

@@ -105,17 +105,6 @@ spread_channels.defvjp(
 )
 
 
-def affine(
-  x: Float[Array, "*n i"],
-  kernel: Float[Array | np.ndarray, "i o"],
-  bias: Float[Array | np.ndarray, " o"],
-  precision: Any,
-) -> Float[Array, "*n o"]:
-  """Return x·kernel + bias; on CPU all gradients are products of two matrices."""
-  product = _times(x, kernel, precision)
-  return product + spread(bias, product.shape)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _times(
   x: Float[Array, "*n i"], kernel: Float[Array | np.ndarray, "i o"], precision: Any
@@ -141,15 +130,6 @@ def _times_backward(precision, kept, gradient):
 _times.defvjp(_times_forward, _times_backward)
 
 
-@cache
-def _gradient_of_kernel(precision: Any) -> dict[str, Callable[[Array, Array], Array]]:
-  """Return the function of each platform; the same at each call, so that jax compiles them once."""
-  return {
-    "cpu": partial(_flat, precision=precision),
-    "default": partial(_whole, precision=precision),
-  }
-
-
 def _flat(x: Array, gradient: Array, precision: Any) -> Array:
   x, gradient = (value.reshape(-1, value.shape[-1]) for value in (x, gradient))
   return _whole(x, gradient, precision)
@@ -158,6 +138,13 @@ def _flat(x: Array, gradient: Array, precision: Any) -> Array:
 def _whole(x: Array, gradient: Array, precision: Any) -> Array:
   every = tuple(range(x.ndim - 1))
   return lax.dot_general(x, gradient, ((every, every), ((), ())), precision=precision)
+
+
+@cache
+def _gradient_of_kernel(precision: Any) -> dict[str, Callable[[Array, Array], Array]]:
+  """Return the function of each platform; the same at each call, so that jax compiles them once."""
+  whole = partial(_whole, precision=precision)
+  return {"cpu": partial(_flat, precision=precision), "default": whole}
 
 
 class Dense(nn.Module):
@@ -172,11 +159,12 @@ class Dense(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
-    """Apply the layer to the last axis."""
+    """Apply the layer to the last axis; on CPU all gradients are products of two matrices."""
     kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
     x, kernel, bias = (value.astype(self.dtype) for value in (x, kernel, bias))
-    return affine(x, kernel, bias, self.precision)
+    product = _times(x, kernel, self.precision)
+    return product + spread(bias, product.shape)
 
 
 class MaskedBatchNorm(nn.Module):

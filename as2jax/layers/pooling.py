@@ -5,6 +5,7 @@ overlap. The result has one float32 vector per slot, the zero vector for an unus
 Sums by unit are segment sums, whose cost is linear in the tokens.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -33,7 +34,7 @@ def pool(
   """
   if mode not in MODES:
     raise InputError(f"pooling: {mode!r} is none of {', '.join(MODES)}")
-  flat = _flat(hidden)
+  flat = hidden.astype(jnp.float32).reshape(hidden.shape[0], -1, hidden.shape[-1])
   slots = units.length.shape[1]
   used = (units.length > 0)[..., None]
   if mode in ("mean", "mean_sqrt_len", "weighted_mean"):
@@ -82,7 +83,7 @@ class AttentionPooling(nn.Module):
     """Return one vector a unit, 0 for slots without a unit."""
     width = hidden.shape[-1]
     query = self.param("query", INITIALIZER, (width,), jnp.float32)
-    flat = _flat(hidden)
+    flat = hidden.astype(jnp.float32).reshape(hidden.shape[0], -1, width)
     slot, slots = unit_of_token(tokens, units), units.length.shape[1]
     scores = jnp.einsum("snd,d->sn", flat, query, precision=lax.Precision.HIGHEST) * width**-0.5
 
@@ -94,14 +95,10 @@ class AttentionPooling(nn.Module):
     return _sum(flat * jax.vmap(softmax)(scores, slot)[..., None], slot, slots)
 
 
-def _flat(hidden: Float[Array, "s r l d"]) -> Float[Array, "s n d"]:
-  return hidden.astype(jnp.float32).reshape(hidden.shape[0], -1, hidden.shape[-1])
-
-
 def _sum(
   flat: Float[Array, "s n d"], slot: Int[Array, "s n"], slots: int
 ) -> Float[Array, "s {slots} d"]:
-  return jax.vmap(lambda x, i: jax.ops.segment_sum(x, i, slots + 1)[:-1])(flat, slot)
+  return jax.vmap(partial(jax.ops.segment_sum, num_segments=slots + 1))(flat, slot)[:, :-1]
 
 
 def _first_maximum(

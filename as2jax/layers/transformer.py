@@ -4,7 +4,6 @@ Parameters are float32 and `dtype` is the type of the arithmetic. Whatever it is
 statistics, attention scores and their softmax are float32.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -21,11 +20,6 @@ from as2jax.runtime.errors import InputError
 
 INITIALIZER = nn.initializers.normal(0.02)  # BERT's initializer_range
 MASKED = -1e30  # finite, so that no row of scores can become NaN
-
-
-def is_transformer(encoder: nn.Module) -> bool:
-  """Tell whether an encoder computes its rows by layers of attention."""
-  return "num_heads" in {field.name for field in dataclasses.fields(encoder)}
 
 
 def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
@@ -166,30 +160,6 @@ def mix(
 ATTENTION = ("auto", "plain", "xla", "cudnn")
 
 
-def choose_attention(wanted: str, dtype: Any, dropping: bool) -> str:
-  """Resolve `wanted`, one of `ATTENTION`, to `plain`, `xla` or `cudnn`.
-  `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which has no dropout;
-  cuDNN's never holds the scores in memory, and needs half precision and a GPU. `auto` is `cudnn`
-  where that is possible, else `plain`: XLA fuses `plain` and `xla` alike. Raises InputError for
-  what is not possible.
-  """
-  half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
-  gpu = jax.default_backend() == "gpu"
-  if wanted == "auto":
-    return "cudnn" if gpu and half and not dropping else "plain"
-  if wanted != "plain" and dropping:
-    raise InputError(
-      f"encoder.attention = {wanted!r} has no dropout on the attention: set "
-      "encoder.attention_dropout to 0, or leave encoder.attention at 'auto'"
-    )
-  if wanted == "cudnn" and not (gpu and half):
-    raise InputError(
-      f"encoder.attention = 'cudnn' wants a GPU and encoder.dtype 'bfloat16'; here are "
-      f"{jax.default_backend()} and {jnp.dtype(dtype).name}; leave it at 'auto'"
-    )
-  return wanted
-
-
 def attention_context(
   query: Float[Array, "b l h k"],
   key: Float[Array, "b l h k"],
@@ -202,15 +172,28 @@ def attention_context(
   train: bool,
   bias: Float[Array, "b h l l"] | None = None,
 ) -> Float[Array, "b l h k"]:
-  """Return each head's mean of values by attention, in the implementation of `choose_attention`.
-  `dropout` acts on the weights with `train`; call it from within the module that owns it.
+  """Return each head's mean of values by attention; `wanted` is one of `ATTENTION`.
+
+  `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which has no dropout;
+  cuDNN's never holds the scores in memory, and needs half precision and a GPU. `auto` is `cudnn`
+  where that is possible, else `plain`. Raises InputError for what is not possible. `dropout` acts
+  on the weights with `train`; call it from within the module that owns it.
   """
-  how = choose_attention(wanted, query.dtype, train and dropout.rate > 0)
-  if how == "plain":
+  dropping = train and dropout.rate > 0
+  half = jnp.dtype(query.dtype) in (jnp.bfloat16, jnp.float16)
+  on_gpu = half and jax.default_backend() == "gpu"
+  if wanted == "auto":
+    wanted = "cudnn" if on_gpu and not dropping else "plain"
+  elif wanted != "plain" and dropping or wanted == "cudnn" and not on_gpu:
+    raise InputError(
+      f"encoder.attention = {wanted!r} has no dropout: set encoder.attention_dropout to 0; 'cudnn' "
+      "needs a GPU and encoder.dtype 'bfloat16', too; or leave encoder.attention at 'auto'"
+    )
+  if wanted == "plain":
     drop = partial(dropout, train=train)
     return attend(query, key, value, mask, bias=bias, drop=drop, precision=precision)
   with jax.default_matmul_precision(precision or jax.config.jax_default_matmul_precision):
-    return jax.nn.dot_product_attention(query, key, value, bias, mask, implementation=how)
+    return jax.nn.dot_product_attention(query, key, value, bias, mask, implementation=wanted)
 
 
 class SelfAttention(nn.Module):
@@ -327,15 +310,17 @@ class Embeddings(nn.Module):
     train: bool,
   ) -> Float[Array, "b l d"]:
     """Return the input vectors of the tokens; dropout acts with `train`."""
-
-    def embed(name, size, index):
-      table = self.param(name, INITIALIZER, (size, self.hidden_size), jnp.float32)
-      return jnp.take(table, index, axis=0)
-
-    x = embed("word", self.vocab_size, ids)
-    x += embed("position", self.max_positions, position + self.position_offset)
-    if self.type_vocab_size:
-      x += embed("type", self.type_vocab_size, type)
+    indices = {
+      "word": (self.vocab_size, ids),
+      "position": (self.max_positions, position + self.position_offset),
+      "type": (self.type_vocab_size, type),
+    }
+    x = None
+    for name, (size, index) in indices.items():
+      if size:
+        table = self.param(name, INITIALIZER, (size, self.hidden_size), jnp.float32)
+        vectors = jnp.take(table, index, axis=0)
+        x = vectors if x is None else x + vectors
     if offset is not None:
       x += offset.astype(jnp.float32)
     x = LayerNorm(self.layer_norm_eps, self.dtype, name="norm")(x)

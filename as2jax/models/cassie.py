@@ -142,9 +142,8 @@ class Cassie(System):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
-    stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
     ranking = (FirstStageRanking(),) if self.layout == "joint" else ()
-    return (DocumentFrequency(), stop_words, *ranking)
+    return (DocumentFrequency(), StopWords(), *ranking)
 
   def setup(self):
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}

@@ -25,7 +25,6 @@ from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES, Prompts
 from as2jax.data.text.tokenise import UnitTable, build_units
 from as2jax.evaluation import metrics, results
-from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses
 from as2jax.runtime import devices, processes, registry
 from as2jax.runtime.errors import InputError
@@ -94,7 +93,7 @@ class Components:
     As many as half of the machine's memory has room for: float32 parameters, gradient and two moments.
     """
     source = self.source
-    if source is None or not is_transformer(source.module):
+    if source is None or not hasattr(source.module, "num_heads"):  # no layers of attention
       return 1
     if not leaves_open(self.config.model, "encoder"):
       return 1
@@ -338,7 +337,8 @@ def load(
   if config.mode == "train":
     parts.append(loss)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
-  check_unused(config, inputs, model.encodes)
+  if config.mode != "predict":
+    check_unused(config, inputs, model.encodes)
   if config.mode == "train":
     if source.model_fields.get("token") == "cls_last" and config.model.get("pooling") == "cls":
       raise InputError(

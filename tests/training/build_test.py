@@ -34,9 +34,6 @@ class Reader(System):
   """Reads words and sentences in context; the least of such models."""
 
   encoder: nn.Module
-  stop_words: bool
-  question_words: int
-  sentence_words: int
 
   template: ClassVar[str] = "context"
   layout: ClassVar[str] = "single"
@@ -44,8 +41,7 @@ class Reader(System):
 
   @property
   def inputs(self):
-    stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
-    return (DocumentFrequency(), stop_words)
+    return (DocumentFrequency(), StopWords())
 
 
 @pytest.fixture
@@ -53,12 +49,7 @@ def config(monkeypatch):
   monkeypatch.setitem(registry.MODELS, "reader", f"{__name__}:Reader")
   job_config = tiny.config("crossencoder", "grouped", data__max_length=96, batch__row_lengths=(96,))
   with job_config.unlocked():
-    job_config.model = {
-      "name": "reader",
-      "stop_words": True,
-      "question_words": 4,
-      "sentence_words": 8,
-    }
+    job_config.model = {"name": "reader"}
     job_config.batch.predict_rows = 16
   return job_config.lock()
 

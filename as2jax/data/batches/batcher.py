@@ -82,9 +82,9 @@ class Batcher:
     rows, longest, examples, tokens = np.array(needs, np.int64).reshape(-1, 4).T
     row_length = np.full(len(steps), self.row_lengths[-1])
     if not self.sampler.limits.packed:
-      row_length = _bucket(self.row_lengths, longest)
-    seen = np.cumsum(np.append(0, examples))
-    return Plan(steps, _bucket(self.rows, rows), row_length, seen, tokens)
+      row_length = np.asarray(self.row_lengths)[np.searchsorted(self.row_lengths, longest)]
+    rows = np.asarray(self.rows)[np.searchsorted(self.rows, rows)]
+    return Plan(steps, rows, row_length, np.cumsum(np.append(0, examples)), tokens)
 
   def padding(self, plan: Plan) -> float:
     """Return the share of the epoch's token positions that hold padding."""
@@ -211,16 +211,12 @@ def _pad(values: np.ndarray, slots: int, fill=0) -> np.ndarray:
   return padded
 
 
-def _bucket(ladder: Sequence[int], needed: np.ndarray) -> np.ndarray:
-  """Return the first size of an ascending ladder that holds each need; IndexError beyond the last."""
-  return np.asarray(ladder)[np.searchsorted(ladder, needed)]
-
-
 def stack(batches: Sequence[Batch]) -> Batch:
   """Stack batches of one shape along a new first axis."""
   import jax  # here, so that planning alone needs no accelerator
 
-  return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+  leaves = zip(*map(jax.tree.leaves, batches))
+  return jax.tree.unflatten(jax.tree.structure(batches[0]), map(np.stack, leaves))
 
 
 def fit_batcher(

@@ -88,12 +88,22 @@ class Ranking:
     """
     run = trec_files.read_run(path)
     for question in questions:
-      if question.candidates:
-        self.put(question, _order(path, question, run.get(question.id, {})))
+      scores = run.get(question.id, {})
+      missing = [c.id for c in question.candidates if c.id not in scores]
+      if missing:
+        raise InputError(
+          f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} "
+          f"({len(missing)} of {len(question.candidates)} are missing); rank all questions and "
+          "candidates of the split"
+        )
+      with np.errstate(over="ignore"):  # beyond float32 means infinite, as to trec_eval
+        values = np.asarray([scores[c.id] for c in question.candidates]).astype(np.float32)
+      keys = [(value, c.id) for value, c in zip(values.tolist(), question.candidates)]
+      self.put(question, sorted(range(len(keys)), key=keys.__getitem__, reverse=True))
 
-  def put(self, question: Question, order: np.ndarray) -> None:
+  def put(self, question: Question, order: Sequence[int] | np.ndarray) -> None:
     """Take in the order of a question."""
-    self._orders[question] = order
+    self._orders[question] = np.asarray(order, np.int64)
 
   def order(self, question: Question) -> np.ndarray:
     """Return the order of a question."""
@@ -113,19 +123,6 @@ class OrderGiven(Ranking):
   def order(self, question: Question) -> np.ndarray:
     """Return all positions, ascending."""
     return np.arange(len(question.candidates))
-
-
-def _order(path: epath.PathLike, question: Question, scores: Mapping[str, float]) -> np.ndarray:
-  missing = [c.id for c in question.candidates if c.id not in scores]
-  if missing:
-    raise InputError(
-      f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} ({len(missing)} of "
-      f"{len(question.candidates)} are missing); rank all questions and candidates of the split"
-    )
-  with np.errstate(over="ignore"):  # beyond float32 means infinite, as to trec_eval
-    values = np.asarray([scores[c.id] for c in question.candidates]).astype(np.float32)
-  keys = [(value, c.id) for value, c in zip(values.tolist(), question.candidates)]
-  return np.asarray(sorted(range(len(keys)), key=keys.__getitem__, reverse=True), np.int64)
 
 
 def load(source: str, splits: Mapping[str, Sequence[Question]], names: Iterable[str]) -> Ranking:
@@ -156,7 +153,7 @@ def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Pat
 
   `source` is a run's folder, whose `eval/<split>/run.trec` is taken, or the path of such a file with
   {split} in place of the split's name; `key` of the config names it. Raises InputError where there
-  is none, or one a seed.
+  is none.
   """
   if not source:
     raise InputError(
@@ -167,20 +164,13 @@ def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Pat
   path = folder / FILE if is_run else epath.Path(source.replace("{split}", split))
   if path.exists():
     return path
-  if is_run and (seeds := sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))):
-    raise InputError(
-      f"{key} = {source!r} holds a ranking for each of {', '.join(seeds)}; "
-      f"name one: {source}/eval/{{split}}/{seeds[0]}/{FILE}"
-    )
   if split == HELD_OUT:
     return run_file(source, "train", key=key)
-  advice = "name a run's folder, or a run file with {split} in place of the split's name"
-  if is_run:
-    advice = (
-      f"make it with --config=rerun:{source}/config.json --workdir={source} --config.mode=evaluate "
-      f"--config.evaluation.splits={split},"
-    )
-  raise InputError(f"{key} = {source!r} has no ranking of {split}: there is no {path}; {advice}")
+  raise InputError(
+    f"{key} = {source!r} has no ranking of {split}: there is no {path}; name a run's folder that has "
+    f"one (`as2jax evaluate RUN --splits={split}` makes it), or a run file with {{split}} in place of "
+    "the split's name (of several seeds RUN/eval/{split}/seed-0/run.trec)"
+  )
 
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
@@ -302,7 +292,7 @@ def check_unused(config: Any, inputs: Sequence[Input], encodes: bool) -> None:
       "no teacher; use distillation, or leave data.teachers empty"
     )
   retrieved = not encodes and config.evaluation.task == "retrieve"
-  if config.mode == "predict" or FirstStageRanking.name in names or retrieved:
+  if FirstStageRanking.name in names or retrieved:
     return
   for key in ("ranking_train", "ranking"):
     if config.data[key]:

@@ -7,7 +7,6 @@ Words of the overlap are those of the overlap baselines (`as2jax.models.lexical`
 
 import dataclasses
 import functools
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,8 +20,6 @@ from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.data.text.words import is_kept, plain_words, words
-
-log = logging.getLogger(__name__)
 
 
 def count(texts: Iterable[str], split: Callable[[str], Iterable[str]]) -> dict[str, int]:
@@ -49,9 +46,10 @@ class DocumentFrequency(Input):
 
   def fit(self, questions: Sequence[Question]) -> dict[str, dict[str, int]]:
     """Return {`questions`, `sentences`: {lower-cased form: number of texts}}."""
+    forms = lambda text: (form for form, _, _ in words(text))
     return {
-      "questions": count((question.text for question in questions), _forms),
-      "sentences": count(sentences(questions), _forms),
+      "questions": count((question.text for question in questions), forms),
+      "sentences": count(sentences(questions), forms),
     }
 
   def columns(
@@ -70,10 +68,6 @@ class DocumentFrequency(Input):
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """Return one float32 a word."""
     return (), np.float32
-
-
-def _forms(text: str) -> Iterable[str]:
-  return (form for form, _, _ in words(text))
 
 
 Fitted = Mapping[str, Any]
@@ -128,39 +122,28 @@ class WordOverlap(Input):
     """Return shared word types of each (question, candidate): number and summed IDF, in `form`.
     0 where neither text has a word, before they are standardised. `fitted` is what `fit` gave.
     """
-    return self.standardised(self._features(pairs, fitted), fitted)
+    values = self._features(pairs, fitted)
+    if self.standardise:
+      values = (values - np.asarray(fitted["mean"])) / np.asarray(fitted["deviation"])
+    return np.asarray(values, np.float32)
 
   def _features(self, pairs: Iterable[tuple[str, str]], fitted: Fitted) -> np.ndarray:
     """Return the features in float64, not standardised."""
     split = functools.cache(plain_words)
-    types = functools.cache(lambda text: frozenset(split(text)))
     idf = functools.cache(functools.partial(inverse_frequency, fitted=fitted))
     values = []
     for question, candidate in pairs:
-      asked, present = split(question), types(candidate)
-      shared = [word for word in dict.fromkeys(asked) if word in present]
-      weight = sum(map(idf, shared))
-      values.append(self.scaled(len(shared), weight, asked, len(split(candidate)), idf))
-    return np.asarray(values, np.float64).reshape(-1, 2)
-
-  def scaled(self, number, weight, asked: Sequence[str], length, idf) -> tuple[Any, Any]:
-    """Divide the number of shared word types and their summed IDF as `form` says.
-    Both are of one candidate, or [n] of n, as is `length`, the words of the candidate; `asked` are
-    the words of the question, `idf` the IDF of a word.
-    """
-    if self.form == "counts":
-      return number, weight
-    if self.form == "shares":
+      asked, present = split(question), set(split(candidate))
       types = dict.fromkeys(asked)
-      return number / max(len(types), 1), weight / (sum(map(idf, types)) or 1.0)
-    both = np.maximum(len(asked) + length, 1)
-    return number / both, weight / both
-
-  def standardised(self, values: np.ndarray, fitted: Fitted) -> Float32[np.ndarray, "e 2"]:
-    """Return features `[e, 2]`, standardised where asked by what was fitted."""
-    if self.standardise:
-      values = (values - np.asarray(fitted["mean"])) / np.asarray(fitted["deviation"])
-    return np.asarray(values, np.float32)
+      shared = [word for word in types if word in present]
+      number, weight = len(shared), sum(map(idf, shared))
+      if self.form == "shares":
+        number, weight = number / max(len(types), 1), weight / (sum(map(idf, types)) or 1.0)
+      elif self.form == "by_length":
+        length = max(len(asked) + len(split(candidate)), 1)
+        number, weight = number / length, weight / length
+      values.append((number, weight))
+    return np.asarray(values, np.float64).reshape(-1, 2)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """Return two float32 an example."""
@@ -176,13 +159,8 @@ def inverse_frequency(word: str, fitted: Fitted) -> float:
 class StopWords(Input):
   """Gives 1 for each word that is a stop word or punctuation, else 0, float32.
   Where a text (one part of one unit, as far as truncation left it) has no other word, it is 0 for
-  all of them. `left_out` says whether the model leaves them out, `question_words` and
-  `sentence_words` how many words of a question and of a sentence it takes.
+  all of them.
   """
-
-  left_out: bool
-  question_words: int
-  sentence_words: int
 
   name: ClassVar[str] = "stop_words"
   level: ClassVar[str] = "word"
@@ -191,16 +169,8 @@ class StopWords(Input):
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
-    """Return `1 - kept`; log what the model's limits leave out, if anything."""
-    units, keep = tables.units, kept(tables.units)
-    roles = int(units.word_role.max(initial=0)) + 1
-    unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
-    taken = keep if self.left_out else None
-    counts = np.bincount(unit * roles + units.word_role, taken, minlength=len(units) * roles)
-    limits = [self.question_words] + [self.sentence_words] * (roles - 1)
-    if beyond := int(np.maximum(counts.reshape(-1, roles) - limits, 0).sum()):
-      log.info("%d words are beyond the most that the model takes of a text: left out", beyond)
-    return (~keep).astype(np.float32)
+    """Return `1 - kept`."""
+    return (~kept(tables.units)).astype(np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """Return one float32 a word."""
