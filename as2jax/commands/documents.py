@@ -1,7 +1,7 @@
 """The documents that `as2jax index` reads."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from etils import epath
 
@@ -32,63 +32,60 @@ def read(
   path = epath.Path(file)
   named = named_columns(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES:
-    table = open_table(path)
-    rows, empty = _rows(table, named, drop)
+    rows = _rows(open_table(path), named)
   elif columns:
     raise InputError(
       f"--columns={columns}: {file} is read as a text a line; a file with columns ends in "
       f"{', '.join(SUFFIXES)}"
     )
   else:
-    rows, empty = [("", line.strip()) for _, line in Lines(path) if line.strip()], []
-  count = len(rows) + len(empty)
-  if empty:
-    without = f"{len(empty)} of {count} documents have no text"
-    if not drop:
-      raise table.error(f"{without}; mend the file, or leave them out: --drop", empty[0])
-    log.warning("%s: %s, and are left out", file, without)
-  if not rows:
+    rows = ((number, "", line.strip()) for number, line in Lines(path) if line.strip())
+  kept: list[tuple[str, str]] = []
+  texts: set[str] = set()
+  by_id: dict[str, tuple[int, str]] = {}  # the first row of each id
+  empty, repeated = [], 0
+  for number, row_id, text in rows:
+    if not text.strip():
+      empty.append(number)
+      continue
+    first, earlier = by_id.setdefault(row_id, (number, text))
+    if row_id and first != number and not (drop and text == earlier):
+      raise InputError(
+        f"{file}:{number}: line {first} has the id {row_id!r}, too; give each its own"
+      )
+    if text in texts:
+      repeated += 1
+    if not (drop and text in texts):
+      kept.append((row_id, text))
+    texts.add(text)
+  if empty and not drop:
+    raise InputError(
+      f"{file}:{empty[0]}: {len(empty)} document(s) have no text; mend the file, or leave them out: --drop"
+    )
+  if not kept:
     raise InputError(f"{file} holds no document: give one a line")
-  first: dict[str, str] = {}  # the id of each text
-  for row_id, text in rows:
-    first.setdefault(text, row_id)
-  if repeated := len(rows) - len(first):
-    how = ", which are left out" if drop else "; --drop leaves them out"
-    log.warning("%s: %d of %d documents repeat an earlier text%s", file, repeated, count, how)
-  texts, ids = [text for _, text in rows], [row_id for row_id, _ in rows]
-  if drop:
-    texts, ids = list(first), list(first.values())
+  if empty or repeated:
+    how = "which are left out" if drop else "--drop leaves them out"
+    log.warning(
+      "%s: %d document(s) have no text, %d repeat one: %s", file, len(empty), repeated, how
+    )
+  ids = [row_id for row_id, _ in kept]
   if any(ids) and not all(ids):
     raise InputError(
       f"{file}: some documents have an id and some have none: give it to all or none"
     )
-  return (ids if all(ids) else None), texts
+  return (ids if all(ids) else None), [text for _, text in kept]
 
 
-def _rows(
-  table: Table, named: dict[str, str], drop: bool
-) -> tuple[list[tuple[str, str]], list[int]]:
-  """Return (id, text) of the rows of a table, and the numbers of those without text."""
-  rows: list[tuple[str, str]] = []
-  seen: dict[str, tuple[int, str]] = {}  # the first row of each id
-  empty: list[int] = []
+def _rows(table: Table, named: dict[str, str]) -> Iterator[tuple[int, str, str]]:
+  """Yield number, id and text of the rows of a table."""
   for number, record in table.rows:
-    text = row_id = ""
+    text = row_id = None
     if record:
       fields = resolve_columns(
         tuple(record), named, table, number, DOCUMENT_NAMES, needed=("text",)
       )
-      text, row_id = record[fields["text"]], record.get(fields.get("id", "id"), "")
-    row_id = "" if row_id is None else row_id
+      text, row_id = record[fields["text"]], record.get(fields.get("id", "id"))
     if problem := text_problem("text", text) or text_problem("candidate_id", row_id):
       raise table.error(problem, number)
-    if not (text or "").strip():
-      empty.append(number)
-      continue
-    first, earlier = seen.setdefault(str(row_id), (number, text))
-    if row_id and first != number and not (drop and text == earlier):
-      raise table.error(
-        f"{table.place(first)} has the id {str(row_id)!r}, too; give each its own", number
-      )
-    rows.append((str(row_id), text))
-  return rows, empty
+    yield number, "" if row_id is None else str(row_id), text or ""

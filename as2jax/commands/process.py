@@ -90,11 +90,9 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
   except KeyboardInterrupt:
     status, text = preemption.INTERRUPTED, "stopped by SIGINT; run the same command again"
   except Exception as error:
-    status, text = 2, _missing_extra(error) or _no_room(error)
-    if not text:
-      status, text = 1, _of_ours(error)
-      if processes.count() > 1 or os.environ.get(TRACEBACK):
-        traceback.print_exc()
+    status, text = _described(error)
+    if status == 1 and (processes.count() > 1 or os.environ.get(TRACEBACK)):
+      traceback.print_exc()
   with contextlib.suppress(OSError):  # standard error may be a file on a full disk
     print(f"{processes.name()}: {text}", file=sys.stderr)
   if processes.count() > 1:
@@ -114,32 +112,24 @@ def _leave(status: int) -> int:
   os._exit(status)
 
 
-def _no_room(error: Exception) -> str:
-  """Return what to say of a full disk or quota, "" of another error."""
-  if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-    return ""
-  return (
-    f"{error.filename or 'a file'} cannot be written ({error.strerror}): make room and run the "
-    "same command again; a run goes on from its last whole checkpoint"
-  )
-
-
-def _missing_extra(error: Exception) -> str:
-  """Return what to install where a module of an extra could not be imported, "" otherwise."""
+def _described(error: Exception) -> tuple[int, str]:
+  """Return the exit status and the message of an error that is no InputError."""
   module = (getattr(error, "name", None) or "").partition(".")[0]
-  if not isinstance(error, ModuleNotFoundError) or module not in EXTRAS:
-    return ""
-  return f"this needs {module}, which is not installed: pip install 'as2jax[{EXTRAS[module]}]'"
-
-
-def _of_ours(error: Exception) -> str:
-  """Describe an error that no check of ours expected, with its place in the package."""
+  if isinstance(error, ModuleNotFoundError) and module in EXTRAS:
+    return 2, (
+      f"this needs {module}, which is not installed: pip install 'as2jax[{EXTRAS[module]}]'"
+    )
+  if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    return 2, (
+      f"{error.filename or 'a file'} cannot be written ({error.strerror}): make room and run the "
+      "same command again; a run goes on from its last whole checkpoint"
+    )
   package, where = str(pathlib.Path(__file__).resolve().parents[1]), ""
   for frame in traceback.extract_tb(error.__traceback__):
     if frame.filename.startswith(package):
       where = f" (as2jax{frame.filename[len(package) :]}:{frame.lineno})"
   text = " ".join(str(error).split())
-  return (
+  return 1, (
     f"internal error: {type(error).__name__}: {text}{where}; {TRACEBACK}=1 in the environment shows "
     "the whole traceback"
   )

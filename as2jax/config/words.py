@@ -129,8 +129,10 @@ LOSSES: dict[str, Recipe] = {
 STAGES: dict[str, Recipe] = {"transfer": transfer, "adapt": adapt}
 SAMPLERS: dict[str, Recipe] = {"grouped": grouped, "shared": shared}
 POOLS: dict[str, Recipe] = {"squad_44": squad_44, "squad_parts": squad_parts}
-ONE_OF = (LOSSES, SAMPLERS, STAGES, POOLS)  # of each, one word at most
-WORDS: dict[str, Recipe] = {"sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS, **POOLS}
+# Of each, one word at most.
+ONE_OF = (POOLS, [word for word in ENCODERS if word != "large"], LOSSES, STAGES, SAMPLERS)
+# Samplers come behind the losses, which set batches of their own.
+WORDS: dict[str, Recipe] = {**POOLS, "sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS}
 
 
 def split(argument: str | None) -> list[str]:
@@ -156,27 +158,20 @@ def nearest(words: Collection[str], known: Collection[str]) -> str:
 
 
 def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -> ConfigDict:
-  """Apply the words of a job's argument in their order, but pools first and samplers last.
+  """Apply the words of a job's argument, in the order of `WORDS`.
 
   Words of the job's `own` it applies itself.
-  InputError: an unknown word, or one that replaces what a word before it has set.
+  InputError: an unknown word, or two that exclude each other.
   """
   words = split(argument)
   for group in ONE_OF:
     one_of(",".join(dict.fromkeys(words)), group)
-  encoder = ""  # the word that names it
-  # Samplers come behind the losses, which set batches of their own.
-  for word in sorted(words, key=lambda word: (word in SAMPLERS) - (word in POOLS)):
-    if word in own:
-      continue
-    if word not in WORDS:
+  for word in words:
+    if word not in own and word not in WORDS:
       known = (*own, *WORDS)
       hint = nearest([word], known) or f"use {', '.join(known)}, joined by commas"
       raise InputError(f"the argument {word!r} is not known; {hint}")
-    before = config.encoder.get("pretrained")
-    WORDS[word](config)
-    if encoder and word != "large" and config.encoder.get("pretrained") != before:
-      raise InputError(f"{encoder} and {word} each set the encoder: name one, behind `sample`")
-    if word in ENCODERS:
-      encoder = f"{encoder},{word}" if word == "large" and encoder else word
+  for word, recipe in WORDS.items():
+    if word in words and word not in own:
+      recipe(config)
   return config
