@@ -112,19 +112,7 @@ class Components:
       kept = np.sort(np.random.default_rng(0).permutation(kept)[:size])
     return tuple(questions[i] for i in kept)
 
-  def tables(self, questions: Sequence[Question], layout: str, **options) -> BatchTables:
-    """Tokenises the units of `questions` in a layout (`sentences` is one, too).
-
-    On several hosts all must ask for it; they find what the first has put into a cache they share.
-
-    Args:
-      options: of the layout's function; `cache`: whether tokens are kept on disk (the default);
-        `training`: whether the inputs of the loss are there, too.
-
-    """
-    return processes.in_order(functools.partial(self._tables, questions, layout, **options))
-
-  def _tables(
+  def tables(
     self,
     questions: Sequence[Question],
     layout: str,
@@ -133,6 +121,14 @@ class Components:
     training: bool = False,
     **options,
   ) -> BatchTables:
+    """Tokenises the units of `questions` in a layout (`sentences` is one, too).
+
+    Args:
+      cache: whether tokens are kept on disk.
+      training: whether the inputs of the loss are there, too.
+      options: of the layout's function.
+
+    """
     inputs = [entry for entry in self.inputs if training or not entry.training_only]
     units, table = self.examples(questions, layout, **options)
     roles = None
@@ -169,11 +165,8 @@ class Components:
     options["template"] = self.model.template
     options["tile"], options["size"] = self.config.batch.triplet_tile, self.config.data.ranking_size
     known = inspect.signature(function).parameters
-    for entry in self.inputs:
-      if entry.name in known:
-        options[entry.name] = entry.for_layout(questions)
-    if layout == "joint" and FirstStageRanking.name not in options:
-      options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
+    if FirstStageRanking.name in known:
+      options[FirstStageRanking.name] = self.orders(questions)
     return function(questions, **{k: v for k, v in options.items() if k in known})
 
   def statistics(self, batcher: Batcher) -> dict[str, dict]:
@@ -197,10 +190,8 @@ class Components:
 
   def with_ranking(self, ranking: Ranking) -> Self:
     """Replaces the first-stage ranking, for questions that no run file has."""
-    inputs = list(self.inputs)
-    for i, entry in enumerate(inputs):
-      if entry.name == FirstStageRanking.name:
-        inputs[i] = FirstStageRanking(ranking)
+    bound = FirstStageRanking(ranking)
+    inputs = [bound if entry.name == bound.name else entry for entry in self.inputs]
     return dataclasses.replace(self, inputs=tuple(inputs))
 
   def fresh_state(
@@ -218,83 +209,68 @@ class Components:
     )
 
   def train_batcher(self) -> Batcher:
-    """Returns the batches of the training split, as `config.batch` says."""
-    tables, batch = self._training_tables(), self.config.batch
+    """Returns the batches of the training split, as `config.batch` says.
+
+    The first run keeps its tables in the cache.
+    """
+    batch, stored = self.config.batch, stored_split.read(self)
+    # All hosts do the same: one that lacks the tables would wait for the others to make them.
+    if all(processes.gather(lambda: stored is not None)) and stored:
+      tables = BatchTables(*stored, {})
+    else:
+      options: dict[str, Any] = {"training": True}
+      if self.loss.reads_unlabelled:
+        options["judged"] = False
+      questions, layout = self.train_questions(), self.model.layout
+      tables = processes.in_order(lambda: self.tables(questions, layout, **options))
+      if not tables.inputs:
+        processes.in_order(lambda: stored_split.keep(self, tables.units, tables.examples))
     if not len(tables.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "
         f"example for the layout {self.model.layout!r}"
       )
-    return self._batcher(
-      tables,
-      sampler=batch.sampler,
-      examples_per_batch=batch.examples,
-      rows=batch.rows if batch.sampler in WHOLE_QUESTIONS else 0,
-      accumulate=batch.accumulate,
-      buckets=batch.num_row_buckets,
-    )
-
-  def _batcher(self, tables: BatchTables, **options: Any) -> Batcher:
-    batch = self.config.batch
     return fit_batcher(
       tables.units,
       tables.examples,
       inputs=tables.inputs,
+      sampler=batch.sampler,
+      examples_per_batch=batch.examples,
+      rows=batch.rows if batch.sampler in WHOLE_QUESTIONS else 0,
       row_lengths=batch.row_lengths,
       packed=batch.packed,
       shards=batch.shards,
-      **options,
+      accumulate=batch.accumulate,
+      buckets=batch.num_row_buckets,
     )
-
-  def _training_tables(self) -> BatchTables:
-    """Returns the tables of the training split, which the first run keeps in the cache."""
-    stored = stored_split.read(self)
-    # All hosts do the same: one that lacks the tables would wait for the others to make them.
-    if all(processes.gather(lambda: stored is not None)) and stored:
-      return BatchTables(*stored, {})
-    options: dict[str, Any] = {"training": True}
-    if self.loss.reads_unlabelled:
-      options["judged"] = False
-    tables = self.tables(self.train_questions(), self.model.layout, **options)
-    if not tables.inputs:
-      processes.in_order(lambda: stored_split.keep(self, tables.units, tables.examples))
-    return tables
 
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True
   ) -> Batcher:
     """Returns batches with every unit (`sentences`) or every candidate of `questions` once."""
-    tables = self.tables(questions, layout, cache=cache, judged=False)
-    batch, rows = self.config.batch, self.config.batch.predict_rows
+    read = functools.partial(self.tables, questions, layout, cache=cache, judged=False)
+    tables, batch = processes.in_order(read), self.config.batch
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
     # each slot, used or not, and their units are long.
-    slots = rows // batch.shards
+    slots = batch.predict_rows // batch.shards
     if batch.packed:
       of_words = any(column.level == "word" for column in tables.inputs.values())
       slots *= max(batch.row_lengths[-1] // (64 if of_words else 8), 1)
-    return self._batcher(
-      tables,
+    return fit_batcher(
+      tables.units,
+      tables.examples,
+      inputs=tables.inputs,
       sampler="ordered" if batch.packed else "by_length",
       examples_per_batch=slots * batch.shards,
-      rows=rows,
+      rows=batch.predict_rows,
+      row_lengths=batch.row_lengths,
+      packed=batch.packed,
+      shards=batch.shards,
       unit_slots=slots,
       accumulate=1,
       buckets=1,
       rows_key="batch.predict_rows",
     )
-
-
-def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
-  """Loads the data; returns the config as it is reported with them, and them."""
-  dataset = load_dataset(config.data, config.evaluation.task)
-  model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
-  needed: tuple[str, ...] = ()
-  if not model.has_parameters and model.reads_training:
-    needed = ("train",)
-  elif model.has_parameters and config.mode == "train":
-    needed = ("train", holdout.selection_split(config.data))
-  require(dataset, needed)
-  return reported(config, dataset), dataset
 
 
 def load(
@@ -311,9 +287,15 @@ def load(
   from as2jax.encoders.open_encoder import open_encoder
 
   dataset = None
+  cls: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   if data:
-    config, dataset = _with_data(config)
-  if not registry.has_parameters(config.model.name):
+    dataset = load_dataset(config.data, config.evaluation.task)
+    if not cls.has_parameters:
+      require(dataset, ("train",) if cls.reads_training else ())
+    elif config.mode == "train":
+      require(dataset, ("train", holdout.selection_split(config.data)))
+    config = reported(config, dataset)
+  if not cls.has_parameters:
     model = registry.build(registry.MODELS, config.model, "model")
     return Components(config, dataset, None, model, None, {}, {})
   inside = leaves_open(config.model, "encoder")
@@ -339,17 +321,6 @@ def load(
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode != "predict":
     check_unused(config, inputs, model.encodes)
-  if config.mode == "train":
-    if source.model_fields.get("token") == "cls_last" and config.model.get("pooling") == "cls":
-      raise InputError(
-        "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
-        "--config.model.pooling=cls_last"
-      )
-    if config.batch.accumulate > 1 and loss.whole_batch:
-      raise InputError(
-        f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "
-        "texts of a batch, which its parts lack; set batch.accumulate to 1"
-      )
   train = lambda: dataset.splits["train"] if dataset else None
   return Components(
     config,
@@ -372,16 +343,27 @@ def with_source(config: Any, source: "Source") -> tuple[Any, Any, Any]:
 
   Raises:
     InputError: a model or a loss that is not there, a loss that cannot read the model's outputs, or a
-      length that the encoder does not take.
+      pooling or a length that the encoder does not take.
 
   """
   offered = {"encoder": source.module, **source.model_fields}
   offered = {key: value for key, value in offered.items() if leaves_open(config.model, key)}
   model = registry.build(registry.MODELS, config.model, "model", **offered)
-  loss = None
+  loss: Any = None
   if config.mode != "predict":
     loss = registry.build(registry.LOSSES, config.loss, "loss")
     losses.check(loss, model, config)
+  if config.mode == "train":
+    if source.model_fields.get("token") == "cls_last" and config.model.get("pooling") == "cls":
+      raise InputError(
+        "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
+        "--config.model.pooling=cls_last"
+      )
+    if config.batch.accumulate > 1 and loss.whole_batch:
+      raise InputError(
+        f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "
+        "texts of a batch, which its parts lack; set batch.accumulate to 1"
+      )
   length, most = config.data.max_length, source.max_length
   if most is None and not length:
     raise InputError(
