@@ -141,3 +141,8 @@ def best_parameters(folder, group="") -> dict[str, np.ndarray]:
     reader.metadata(path).item_metadata.tree,
   )
   return {k: np.asarray(v) for k, v in reader.restore(path, target)["trainable"].items()}
+
+
+def compilations(predictor):
+  """The number of programs that a predictor compiled so far."""
+  return predictor.step._cache_size() + predictor.compare._cache_size()

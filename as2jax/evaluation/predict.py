@@ -110,11 +110,6 @@ class Predictor:
     # another one once it is freed.
     self._batchers: list[tuple[Any, Batcher]] = []
 
-  @property
-  def compilations(self) -> int:
-    """Return the number of programs compiled so far."""
-    return self.step._cache_size() + self.compare._cache_size()
-
   def __call__(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
   ) -> list[Scores]:
@@ -227,8 +222,7 @@ def above_the_rest(
     scores: `[seed, e, K]` of the examples of `table`; orders: positions of candidates, best first.
 
   """
-  candidates = table.candidates
-  assert candidates is not None, "the layout `joint` has candidates"
+  candidates: Any = table.candidates
   sizes = list(map(len, orders))
   starts = np.cumsum([0, *sizes])
   all_scores = np.zeros((len(scores), starts[-1]), np.float32)
@@ -366,7 +360,6 @@ class FittedRanker:
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
   ) -> list[Scores]:
     """Score every candidate, as of one seed; InputError where a score is not finite."""
-    del variables, request
     name, scores = self.model.ranking_score, self.scorer.score(questions)
     check_finite(scores, questions, name)
     return [{name: scores}]

@@ -56,7 +56,6 @@ class BiEncoder(System):
     return Embeddings(pool(hidden, batch.tokens, batch.units, self.pooling))
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    del train
     question, candidate = pair
     return {"euclidean": -norm(question - candidate), "cosine": cosine(question, candidate)}
 

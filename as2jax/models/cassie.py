@@ -311,7 +311,6 @@ class CassieLoss(Loss):
   outputs: ClassVar[tuple[str, ...]] = ("node_logits", "pair_logits", "nodes", "sentences")
 
   def __call__(self, output: CassieOutput, batch: Batch, progress: Array) -> dict[str, Term]:
-    del progress
     examples = batch.examples
     labels, mask = examples.labels, examples.mask
     scored = labels[..., : output.node_logits.shape[-1]]
@@ -325,23 +324,19 @@ class CassieLoss(Loss):
     count = lambda mask_of_kind: Term(
       mask_of_kind.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask, "sum", 0.0
     )
-    return {
+    terms = {
       "bce": Term((judged * entropy).sum(-1), mask * judged.any(-1)),
       "mutual_information": Term(mutual.sum((2, 3)), mask, "mean", self.gamma),
       "answer_pairs": count(both),
       "contrast_pairs": count(apart),
       "unjudged_sentences": count(output.sentences & (labels < 0)),
       "masked_nodes": count(~output.nodes),
-      **self._watched(output, mask),
     }
-
-  def _watched(self, output: CassieOutput, mask: Array) -> dict[str, Term]:
-    """Tell whether words align with themselves, and whether the graph averages its nodes away."""
+    # Whether words align with themselves, and whether the graph averages its nodes away.
     real = output.sentences.astype(jnp.float32)
     shared = output.self_aligned[..., 1].astype(jnp.float32)
     hit = output.self_aligned[..., 0] / jnp.maximum(shared, 1.0)
     several = mask * (output.nodes.sum(-1) > 1)
-    terms = {}
     for n in range(output.node_cosines.shape[-1]):
       terms[f"node_cosine_{n}"] = Term(output.node_cosines[..., n], several, "mean", 0.0)
     terms["self_alignment"] = Term(hit, shared * real, "mean", 0.0)

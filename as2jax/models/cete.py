@@ -118,7 +118,22 @@ class FeatureBased(System):
     x = transformer.Dropout(self.dropout)(x, train=train)
     mask = transformer.segment_mask(rows(tokens.segment))
     for n in range(self.encoder_layers):
-      x = self._layer(width, f"layer_{n}")(x, mask, train=train)
+      if self.norm == "pre":
+        layer = PreNormLayer(self.num_heads, self.dropout, name=f"layer_{n}")
+      else:
+        layer = transformer.TransformerLayer(
+          self.num_heads,
+          width,
+          "relu",
+          EPSILON,
+          self.dropout,
+          self.dropout,
+          jnp.float32,
+          None,
+          "plain",
+          name=f"layer_{n}",
+        )
+      x = layer(x, mask, train=train)
     if self.norm == "pre":
       x = transformer.LayerNorm(EPSILON, name="output_norm")(x)
     return x.reshape(s, r, l, width)
@@ -129,26 +144,9 @@ class FeatureBased(System):
     )
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    del train
     return {"cosine": cosine(*pair)}
 
   def __call__(self, batch: Batch, *, train: bool) -> FeatureOutput:
     units = self.encode(batch, train=train).units
     question, candidate = (take(units, batch.examples.members[..., k]) for k in range(2))
     return FeatureOutput(cosine(question, candidate))
-
-  def _layer(self, width: int, name: str) -> nn.Module:
-    if self.norm == "pre":
-      return PreNormLayer(self.num_heads, self.dropout, name=name)
-    return transformer.TransformerLayer(
-      self.num_heads,
-      width,
-      "relu",
-      EPSILON,
-      self.dropout,
-      self.dropout,
-      jnp.float32,
-      None,
-      "plain",
-      name=name,
-    )

@@ -206,13 +206,13 @@ class CrossVAE(System):
         self.hops,
         self.attention_size,
         self.latent_size,
-        bool(self._sources),
+        bool(SOURCES[self.crossing]),
         self.log_variance_start,
         self.unroll,
         self.precision,
       )
       setattr(self, f"{side}_encoder", encoder)
-    for side in self._sources:
+    for side in SOURCES[self.crossing]:
       decoder = BagDecoder(self.decoder_size, self.tied, self.precision)
       if self.decoder == "gru":
         decoder = GRUDecoder(
@@ -221,10 +221,6 @@ class CrossVAE(System):
       setattr(self, f"{side}_decoder", decoder)
     self.scale = self.param("match_scale", nn.initializers.constant(self.match_scale), ())
     self.bias = self.param("match_bias", nn.initializers.constant(self.match_bias), ())
-
-  @property
-  def _sources(self) -> dict[str, str]:
-    return SOURCES[self.crossing]
 
   @nn.nowrap
   def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
@@ -246,7 +242,7 @@ class CrossVAE(System):
       latents[side] = self._latent(*encoded[side][:2], train)
     for side in SIDES:
       mean, log_variance, doubling = encoded[side]
-      source = self._sources.get(side)
+      source = SOURCES[self.crossing].get(side)
       likelihood = self._likelihood(side, latents[source], texts[side], train) if source else None
       sides[side] = Side(
         latents[side],
@@ -297,7 +293,6 @@ class CrossVAE(System):
     return by_side
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    del train
     return {"cosine": cosine(*pair)}
 
   def _text(self, batch: Batch, k: int) -> Text:
@@ -337,9 +332,6 @@ class CrossVAE(System):
     predicted, read = self._targets(text)[1], text.ids[..., :-1]
     vectors = self.encoder(as_tokens(read), train=train)
     decoder = getattr(self, f"{side}_decoder")
-    log_probability = decoder(z, vectors, target, real, self._table())
+    table = self.encoder.embedding_table(self.encoder.variables["params"])[: self.output_size]
+    log_probability = decoder(z, vectors, target, real, table)
     return jnp.where(predicted, log_probability, 0.0).sum(-1)
-
-  def _table(self) -> Float[Array, "v d"]:
-    """Return the vectors of the words that decoders generate."""
-    return self.encoder.embedding_table(self.encoder.variables["params"])[: self.output_size]

@@ -68,7 +68,6 @@ class CrossEncoder(System):
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """Return what is added to the encoder's input embeddings; nothing by default."""
-    del tokens
     return None
 
   @nn.nowrap

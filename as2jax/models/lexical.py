@@ -36,7 +36,6 @@ class WordOverlap(ParameterFreeSystem):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    del questions
     return OverlapScorer(lambda word: 1.0)
 
 
@@ -76,7 +75,15 @@ class OverlapRegression(ParameterFreeSystem):
       )
     fitted = features.fit(questions)
     x = features.features(((q, c) for q, c, _ in judged), fitted).astype(np.float64)
-    return RegressionScorer(features, fitted, _logistic(x, labels))
+    x, sign = np.concatenate([x, np.ones((len(x), 1))], axis=1), np.where(labels > 0, 1.0, -1.0)
+
+    def loss(w):  # a ridge keeps the weights finite where labels are separable
+      margin = sign * (x @ w)
+      value = np.logaddexp(0, -margin).mean() + 0.5e-6 * w @ w
+      return value, -(sign * scipy.special.expit(-margin)) @ x / len(x) + 1e-6 * w
+
+    result = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="BFGS")
+    return RegressionScorer(features, fitted, result.x[:-1])
 
 
 class BM25(ParameterFreeSystem):
@@ -95,7 +102,6 @@ class BM25(ParameterFreeSystem):
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
-    del questions
     return BM25Scorer()
 
 
@@ -143,23 +149,6 @@ class RegressionScorer:
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
     return lambda question: self.score([Question("", question, candidates)])[0]
-
-
-def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """Return the weights `[d]` of the logistic regression of `labels` `[n]` on `x` `[n, d]`.
-
-  A ridge of 1e-6 on the mean loss keeps them finite where the labels are separable.
-  """
-  x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-  sign = np.where(labels > 0, 1.0, -1.0)
-
-  def loss(w):
-    margin = sign * (x @ w)
-    value = np.logaddexp(0, -margin).mean() + 0.5e-6 * w @ w
-    return value, -(sign * scipy.special.expit(-margin)) @ x / len(x) + 1e-6 * w
-
-  result = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="BFGS")
-  return result.x[:-1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,7 +62,6 @@ class Loss:
 
   def penalty(self, params: Any) -> dict[str, Array]:
     """Return scalars of the parameters, added to the loss once a step; none by default."""
-    del params
     return {}
 
 
@@ -123,7 +122,6 @@ class TripletLoss(Loss):
   outputs: ClassVar[tuple[str, ...]] = ("squared_distances",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     positive, negative = output.squared_distances[..., 0], output.squared_distances[..., 1]
     mask = batch.examples.mask
     classes = triplet_classes(positive, negative, self.margin)
@@ -147,7 +145,6 @@ class BinaryCrossEntropy(Loss):
   outputs: ClassVar[tuple[str, ...]] = ("logits",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     labels = batch.examples.labels[..., 0]
     judged = batch.examples.mask * (labels >= 0)
     values = jax.nn.softplus(output.logits) - output.logits * labels
@@ -162,7 +159,6 @@ class SoftmaxCrossEntropy(Loss):
   outputs: ClassVar[tuple[str, ...]] = ("logits",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     labels = batch.examples.labels[..., 0]
     judged = batch.examples.mask * (labels >= 0)
     log_p = jax.nn.log_softmax(output.logits)
@@ -178,7 +174,6 @@ class MeanSquaredError(Loss):
   outputs: ClassVar[tuple[str, ...]] = ("scores",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     labels = batch.examples.labels[..., 0]
     judged = batch.examples.mask * (labels >= 0)
     return {"squared_error": Term(jnp.square(output.scores - labels), judged)}

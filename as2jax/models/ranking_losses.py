@@ -71,7 +71,6 @@ class ListSoftmax(ScoreLoss):
   scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     scores, labels, same = _lists(output, batch, self.scale)
     positive = jnp.diagonal(same, axis1=-2, axis2=-1) & (labels > 0)
     negative = same & (labels == 0)[..., None, :]
@@ -90,7 +89,6 @@ class RankNet(ScoreLoss):
   scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     scores, labels, same = _lists(output, batch, self.scale)
     better = same & (labels[..., :, None] > labels[..., None, :])
     values = jax.nn.softplus(scores[..., None, :] - scores[..., :, None])
@@ -98,11 +96,6 @@ class RankNet(ScoreLoss):
     pairs = (better.sum(-1)[..., None, :] * same).sum(-1)
     weights = jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
     return {"ranknet": Term(values, weights)}
-
-
-def _first(same: Bool[Array, "s e e"]) -> Bool[Array, "s e"]:
-  """Tell of each example whether it is the first of its question."""
-  return jnp.diagonal(same & (jnp.cumsum(same, axis=-1) == 1), axis1=-2, axis2=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +112,13 @@ class Distillation(ScoreLoss):
   inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     scores, _, same = _lists(output, batch, self.scale, unlabelled=True)
     teacher = batch.inputs[TeacherScores.name] / self.temperature
     target = _log_shares(teacher, same)
     values = jnp.where(same, jnp.exp(target) * (target - _log_shares(scores, same)), 0.0).sum(-1)
-    return {"distillation": Term(values, _first(same).astype(jnp.float32))}
+    # The first example of a question stands for it.
+    first = jnp.diagonal(same & (jnp.cumsum(same, axis=-1) == 1), axis1=-2, axis2=-1)
+    return {"distillation": Term(values, first.astype(jnp.float32))}
 
 
 SIMILARITIES = ("cosine", "dot", "euclidean")
@@ -150,7 +144,6 @@ class InBatchSoftmax(Loss):
   outputs: ClassVar[tuple[str, ...]] = ("units",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
-    del progress
     examples, units = batch.examples, batch.units
     vectors, number = output.units.astype(jnp.float32), units.id
     labels = examples.labels[..., 0]
@@ -162,12 +155,15 @@ class InBatchSoftmax(Loss):
     answer = take(vectors, examples.members[..., 1]).reshape(asked.shape)
     # Over shards: one gather.
     pool, ids = vectors.reshape(-1, vectors.shape[-1]), number.reshape(-1)
-    listed = (ids[:, None] == sought[None, :]).any(1) & (ids >= 0) & _first_of(ids)
+    equal = ids[:, None] == ids[None, :]  # of equal texts the first counts
+    repeated = (equal & jnp.tril(jnp.ones(equal.shape, bool), -1)).any(1)
+    listed = (ids[:, None] == sought[None, :]).any(1) & (ids >= 0) & ~repeated
     matches = (own[:, None] == own[None, :]) & real.reshape(-1)[None, :]
     holds = sought[:, None] == ids[None, :]
     # Neither another positive of the question nor an unjudged candidate of it is a negative.
     exempt = matches & (labels != 0).reshape(-1)[None, :]
-    negative = listed[None, :] & ~_any_product(exempt, holds)
+    exempt = jnp.matmul(exempt.astype(jnp.float32), holds.astype(jnp.float32)) > 0.5
+    negative = listed[None, :] & ~exempt
     logits = self._similarities(asked, pool)
     right = self._similarities(asked[:, None], answer[:, None])[:, 0, 0]
     values = contrast(self.scale * right, self.scale * logits, negative)
@@ -182,14 +178,3 @@ class InBatchSoftmax(Loss):
     if self.similarity == "cosine":
       u, v = (x / jnp.maximum(norm(x), 1e-9)[..., None] for x in (u, v))
     return jnp.matmul(u, v.swapaxes(-1, -2), precision=jax.lax.Precision.HIGHEST)
-
-
-def _first_of(ids: Array) -> Bool[Array, "n"]:
-  """Tell of each id whether it occurs at no earlier place."""
-  equal = ids[:, None] == ids[None, :]
-  return ~(equal & jnp.tril(jnp.ones(equal.shape, bool), -1)).any(1)
-
-
-def _any_product(left: Bool[Array, "n k"], right: Bool[Array, "k m"]) -> Bool[Array, "n m"]:
-  """Tell whether some k has both."""
-  return jnp.matmul(left.astype(jnp.float32), right.astype(jnp.float32)) > 0.5

@@ -149,11 +149,9 @@ class Scorer(Protocol):
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """Return the scores `[candidates]` of each question's own candidates."""
-    ...
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """Return the function from a question to the scores `[n]` of `texts`."""
-    ...
 
 
 class ParameterFreeSystem(System):

@@ -9,7 +9,6 @@ import pytest
 from tiny_features import config
 
 from as2jax.inference import modes
-from as2jax.models import losses
 from as2jax.models.cete import FeatureBased, sinusoids
 from as2jax.runtime.errors import InputError
 
@@ -50,13 +49,6 @@ def random_batch(width=12, rows=3, seed=0):
   return jax.tree.map(jnp.asarray, Batch(tokens, units, examples)), alone
 
 
-def drawn(model, example, seed=0):
-  """Random parameters, norms and biases too."""
-  shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), example, train=False))["params"]
-  rng = np.random.default_rng(seed)
-  return jax.tree.map(lambda x: rng.normal(0.1, 0.4, x.shape).astype(np.float32), shapes)
-
-
 def test_without_an_encoder_it_is_the_mean():
   example, alone = random_batch()
   model = FeatureBased(0, 8, 0.2, "sinusoids", 1.0, "pre", "float32")
@@ -68,16 +60,6 @@ def test_without_an_encoder_it_is_the_mean():
     np.testing.assert_allclose(
       actual[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-6
     )
-
-
-def test_the_loss_is_the_squared_error_of_judged_pairs():
-  example, _ = random_batch()
-  model = FeatureBased(1, 2, 0.2, "sinusoids", 1.0, "pre", "float32")
-  output = model.apply({"params": drawn(model, example)}, example, train=False)
-  (term,) = losses.MeanSquaredError()(output, example, 0.0).values()
-  scores = np.asarray(output.scores[0])
-  np.testing.assert_allclose(term.values[0, :2], [(1 - scores[0]) ** 2, scores[1] ** 2], rtol=1e-6)
-  assert term.weights.tolist() == [[1, 1, 0]] and term.reduction == "mean"
 
 
 def test_sinusoids_have_the_papers_form():

@@ -61,10 +61,6 @@ def random_variables(model, example_batch):
   return jax.tree.map(lambda x: jnp.asarray(rng.normal(0, 0.3, x.shape), jnp.float32), shapes)
 
 
-def embed(model, variables, example_batch):
-  return np.asarray(tiny.apply(model, variables, example_batch, method=SentenceBert.encode).units)
-
-
 def test_vectors_by_hand():
   model, example_batch = make(), batch()
   variables = random_variables(model, example_batch)
@@ -79,18 +75,8 @@ def test_vectors_by_hand():
   x = np.maximum(x @ params["dense_2"]["kernel"] + params["dense_2"]["bias"], 0)
   x = x @ params["dense_3"]["kernel"] + params["dense_3"]["bias"]
   x = x / np.linalg.norm(x, axis=-1, keepdims=True)
-  actual, used = embed(model, variables, example_batch), np.asarray(example_batch.units.id) >= 0
+  units = tiny.apply(model, variables, example_batch, method=SentenceBert.encode).units
+  actual, used = np.asarray(units), np.asarray(example_batch.units.id) >= 0
   assert used.sum() == 5 and (~used).sum() >= 1
   np.testing.assert_allclose(actual[used], x[used], atol=1e-5)
   assert (actual[~used] == 0).all()  # in spite of the biases
-
-
-def test_without_dense_layers_it_is_the_bi_encoder():
-  example_batch = batch()
-  bare = make(pooling=("max",), dense=(), normalize=False)
-  section = {"name": "biencoder", "pooling": "max", "score": "cosine"}
-  other = registry.build(registry.MODELS, section, "model", encoder=tiny.encoder_module())
-  variables = random_variables(bare, example_batch)
-  np.testing.assert_array_equal(
-    embed(bare, variables, example_batch), tiny.apply(other, variables, example_batch).units
-  )
