@@ -61,11 +61,6 @@ def run(
   if form in ("markdown", "latex"):
     return for_paper(rows, form)
   known = pretraining.under_table(system.pretraining for system in systems)
-  return "\n".join([as_text(rows), *_ledger(names, split), *known])
-
-
-def _ledger(names: Sequence[str], split: str) -> list[str]:
-  """Say how often the test split was evaluated by each run, from its ledger."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
   said = []
@@ -74,7 +69,8 @@ def _ledger(names: Sequence[str], split: str) -> list[str]:
       content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
       count = results.times_evaluated(name, "test", content["data"]["name"])
       said.append(f"{name}: {'not known' if count is None else count}")
-  return ["times that test was evaluated with each seed: " + ", ".join(said)] if said else []
+  looks = ["times that test was evaluated with each seed: " + ", ".join(said)] if said else []
+  return "\n".join([as_text(rows), *looks, *known])
 
 
 def compare(

@@ -46,8 +46,6 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   `cosine`: of length 1 (a zero vector stays zero). `euclidean`: `[n, d + 1]`, 2q with 1 and p with
   −‖p‖²; the product is −‖q − p‖² + ‖q‖², of which `reported` makes −‖q − p‖.
   """
-  if similarity not in SIMILARITIES:
-    raise InputError(f"{similarity!r}: a pool can be searched by one of {', '.join(SIMILARITIES)}")
   vectors = np.asarray(vectors, np.float32)
   squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
   if not (squared <= LONGEST).all():  # nor is it for NaN
@@ -123,10 +121,6 @@ class Searcher:
         None: nothing is counted, and one sweep is enough.
 
     """
-    if queries.shape[1:] != pool.shape[1:] or not pool.shape[0] or not len(queries):
-      raise InputError(
-        f"queries {queries.shape} and pool {tuple(pool.shape)}: give vectors of one width, of both some"
-      )
     right_ids, parts = _tables(right, len(queries)), []
     for at in range(0, len(queries), self.queries):
       part = slice(at, at + self.queries)

@@ -126,9 +126,9 @@ class _Task:
   """Share what both tasks have: how a split is ranked, measured and written is each one's own."""
 
   selector: str  # the metric that selects
-  ranked: Any  # (variables, split) -> of each seed {score: ranking}
-  evaluate: Any  # (ranking, split) -> Evaluation
-  write: Any  # (folder, evaluation, ranking, split, tag): writes its files
+  _ranked: Any  # (variables, split) -> of each seed {score: ranking}
+  _evaluate: Any  # (ranking, split) -> Evaluation
+  _write: Any  # (folder, evaluation, ranking, split, tag): writes its files
 
   def __init__(self, config: Any, data: Any):
     self.config, self.data = config, data
@@ -141,13 +141,13 @@ class _Task:
     self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
   ) -> None:
     """Measure every score of a split, write its files, add it to the outcome of each seed."""
-    for outcome, rankings in zip(outcomes, self.ranked(variables, split), strict=True):
+    for outcome, rankings in zip(outcomes, self._ranked(variables, split), strict=True):
       for number, (name, ranking) in enumerate(rankings.items()):  # the first score ranks
-        found = self.evaluate(ranking, split)
+        found = self._evaluate(ranking, split)
         outcome.add(name, found, primary=number == 0)
         score = name if number else ""
         folder = results.folder(workdir, split, outcome.seed, self.config.seeds, score)
-        self.write(folder, found, ranking, split, f"as2jax-{name}")
+        self._write(folder, found, ranking, split, f"as2jax-{name}")
     seeds = [outcome.seed for outcome in outcomes]
     results.note_evaluation(workdir, split, seeds, self.data.name, self.config.mode)
 
@@ -177,7 +177,7 @@ class Rerank(_Task):
         filled = [np.zeros(len(question.candidates), np.float32) for question in every]
         for number, of_question in zip(asked, values, strict=True):
           filled[number] = of_question
-        one = self.evaluate(filled, split)
+        one = self._evaluate(filled, split)
         if measured and self.selector in one.metrics:
           value = one.metrics[self.selector]["value"]
           measured[0].scalars[f"{self.selector} by {name}"] = value
@@ -185,16 +185,13 @@ class Rerank(_Task):
       by_seed.append(measured[0])
     return by_seed
 
-  def ranked(self, variables: Any, split: str) -> Sequence[dict[str, Any]]:
-    """Return {score: float32 arrays of the split's questions} of each seed."""
+  def _ranked(self, variables: Any, split: str) -> Sequence[dict[str, Any]]:
     return self.predictor(variables, self.data.splits[split])
 
-  def evaluate(self, ranking: Any, split: str) -> Evaluation:
-    """Measure the scores of a split's questions."""
+  def _evaluate(self, ranking: Any, split: str) -> Evaluation:
     return evaluate(ranking, self.data, split, ties=self.config.evaluation.ties)
 
-  def write(self, folder, evaluation, ranking, split, tag) -> None:
-    """Write the files of one score; see `write`."""
+  def _write(self, folder, evaluation, ranking, split, tag) -> None:
     write(folder, evaluation, ranking, self.data.splits[split], tag=tag)
 
 
@@ -237,10 +234,10 @@ class Retrieve(_Task):
 
   def measure(self, variables: Any, split: str) -> list[Evaluation]:
     """Return one evaluation a seed of the variables, by the score that ranks."""
-    by_seed = self.ranked(variables, split, scores=self.scores[:1])
-    return [self.evaluate(next(iter(rankings.values())), split) for rankings in by_seed]
+    by_seed = self._ranked(variables, split, scores=self.scores[:1])
+    return [self._evaluate(next(iter(rankings.values())), split) for rankings in by_seed]
 
-  def ranked(self, variables: Any, split: str, scores: Sequence[str] = ()) -> list[dict[str, Any]]:
+  def _ranked(self, variables: Any, split: str, scores: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return {score: the ranking of the pool} of each seed, of all scores unless some are given."""
     pool, score = self.data.pools[split], self.scores[0]
     if not self.model.has_parameters:
@@ -272,13 +269,11 @@ class Retrieve(_Task):
       by_seed.append(rankings)
     return by_seed
 
-  def evaluate(self, ranking: retrieve.Ranked, split: str) -> Evaluation:
-    """Measure one ranking of a pool."""
+  def _evaluate(self, ranking: retrieve.Ranked, split: str) -> Evaluation:
     often = self.config.evaluation.min_questions_per_answer
     return retrieve.evaluate(ranking, self.data, split, often=often)
 
-  def write(self, folder, evaluation, ranking, split, tag) -> None:
-    """Write the files of one score; see `retrieve.write`."""
+  def _write(self, folder, evaluation, ranking, split, tag) -> None:
     retrieve.write(folder, evaluation, ranking, self.data.pools[split], tag=tag)
 
 

@@ -13,7 +13,6 @@ from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, AttentionPooling, pool
 from as2jax.layers.vectors import ACTIVATIONS, cosine, norm, normalize, take
 from as2jax.models.system import Embeddings, PublishedForm, System
-from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import Each, OneOf
 
 DISTANCES = ("euclidean", "cosine")
@@ -93,9 +92,6 @@ class SentenceBert(BiEncoder):
   score_names: ClassVar[tuple[str, ...]] = (*DISTANCES, "dot")
 
   def setup(self):
-    for _, activation, _ in self.dense:
-      if activation not in ACTIVATIONS:
-        raise InputError(f"model.dense: {activation!r} is none of {', '.join(ACTIVATIONS)}")
     self.layers = [
       nn.Dense(size, use_bias=bias, precision=jax.lax.Precision.HIGHEST, name=f"dense_{i}")
       for i, (size, _, bias) in enumerate(self.dense)

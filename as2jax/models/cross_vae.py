@@ -239,7 +239,11 @@ class CrossVAE(System):
     for k, side in enumerate(SIDES):
       texts[side] = self._text(batch, k)
       encoded[side] = self._encode(side, texts[side], train)
-      latents[side] = self._latent(*encoded[side][:2], train)
+      mean, log_variance, _ = encoded[side]
+      latents[side] = mean
+      if train and log_variance is not None:  # z = μ + σ ε (Kingma and Welling 2013)
+        noise = jax.random.normal(self.make_rng("dropout"), mean.shape)
+        latents[side] = mean + jnp.exp(log_variance / 2) * noise
     for side in SIDES:
       mean, log_variance, doubling = encoded[side]
       source = SOURCES[self.crossing].get(side)
@@ -306,13 +310,6 @@ class CrossVAE(System):
     encoder = getattr(self, f"{side}_encoder")
     encoded = encoder(words.reshape(s * e, length, width), text.length.reshape(-1))
     return tuple(None if x is None else x.reshape(s, e, *x.shape[1:]) for x in encoded)
-
-  def _latent(self, mean: Array, log_variance: Array | None, train: bool) -> Array:
-    """Return z = μ + σ ε (Kingma and Welling 2013), or μ."""
-    if not train or log_variance is None:
-      return mean
-    noise = jax.random.normal(self.make_rng("dropout"), mean.shape)
-    return mean + jnp.exp(log_variance / 2) * noise
 
   def _targets(self, text: Text, every: bool = False) -> tuple[Array, Array]:
     """Return the words that follow each word, and which a decoder predicts, `[s, e, l − 1]`.

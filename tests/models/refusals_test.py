@@ -44,7 +44,6 @@ REFUSED = {
   "model.combine = 'sum'": lambda: Siamese(nn.Dense(3), "mean", "cosine", "sum"),
   r"model.pooling = \('mean', 'sum'\)": lambda: sentence_bert(pooling=("mean", "sum")),
   "model.score = 'manhattan'": lambda: sentence_bert(score="manhattan"),
-  "'swish' is none of tanh": lambda: initialise(sentence_bert(dense=((3, "swish", True),))),
   "model.template = 'single'": lambda: tiny_cassie.model(template="single"),
   "model.segments = 'two'": lambda: tiny_cassie.model(segments="two"),
   "model.segments = 'ranks': .* no ranks": lambda: initialise(tiny_cassie.model(segments="ranks")),
