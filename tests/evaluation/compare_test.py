@@ -37,11 +37,9 @@ def two_seeds(source, target, shift=0.1):
   for seed, sign in ((3, 1), (5, -1)):
     (split / f"seed-{seed}").mkdir()
     values = {k: v for k, v in table.items() if k not in ("candidates", "positives")}
-    labels = [np.arange(int(c)) < int(p) for c, p in zip(table["candidates"], table["positives"])]
     values["map"] = values["map"] + sign * shift
-    trec_files.write_per_question(
-      split / f"seed-{seed}" / "per_question.tsv", ids, [x.astype(int) for x in labels], values
-    )
+    counts = table["candidates"].astype(int), table["positives"].astype(int)
+    trec_files.write_table(split / f"seed-{seed}" / "per_question.tsv", ids, *counts, values)
     outcome = json.loads(json.dumps(content["seeds"][0])) | {"seed": seed}
     counted = table["positives"] > 0
     outcome["metrics"]["map[sample-clean/test]"]["value"] = values["map"][counted].mean()
@@ -278,14 +276,13 @@ def copies(folders, tmp_path):
   """What cannot be compared with a run: {name: path}."""
   table = folders / "bm25/eval/test/per_question.tsv"
   ids, columns = trec_files.read_per_question(table)
-  labels = []
-  for candidates, positives in zip(columns["candidates"], columns["positives"]):
-    labels.append((np.arange(int(candidates)) < positives).astype(int))
+  sizes, right = columns["candidates"].astype(int), columns["positives"].astype(int)
   values = {"map": columns["map"]}
   found = {name: str(tmp_path / name) for name in ("few", "unlike", "none")}
-  trec_files.write_per_question(found["few"], ids[1:], labels[1:], {"map": values["map"][1:]})
-  trec_files.write_per_question(found["unlike"], ids, [np.append(x, 0) for x in labels], values)
-  trec_files.write_per_question(found["none"], ids, [0 * x for x in labels], values)
+  few = {"map": columns["map"][1:]}
+  trec_files.write_table(found["few"], ids[1:], sizes[1:], right[1:], few)
+  trec_files.write_table(found["unlike"], ids, sizes + 1, right, values)
+  trec_files.write_table(found["none"], ids, sizes, 0 * right, values)
   found["foreign"] = of_other_data(folders / "bm25", tmp_path / "foreign")
   found["tied"] = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
   return found | {

@@ -73,10 +73,7 @@ def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
   assert "test was evaluated 3 times with each seed" in results.table(content([0]), tmp_path)
 
 
-@pytest.mark.parametrize(
-  "line",
-  [b"\xff", b"{", b"[]", b'{"data": "x"}', b'{"data": "x", "split": "test", "seeds": [1e999]}'],
-)
+@pytest.mark.parametrize("line", [b"\xff", b"[]", b'{"data": "x"}'])
 def test_a_line_of_the_ledger_that_is_no_row_is_named(tmp_path, line):
   results.note_evaluation(tmp_path, "test", (0,), "x", "train")
   path = tmp_path / "evaluations.jsonl"
