@@ -185,15 +185,6 @@ def test_what_cannot_be_run_is_one_message(settings, folder, message, tmp_path):
     modes.run(tiny.config(**settings), str(tmp_path / folder) if folder else "")
 
 
-def test_a_mistake_costs_no_start_of_jax():
-  started = time.monotonic()
-  process = command(f"--config={TRIPLET}:sample", "--config.optimizer.rat=1", "--workdir=x")
-  output, errors = process.communicate(timeout=60)
-  assert process.returncode == 2 and output == "" and errors.count("\n") == 1
-  assert errors.startswith("as2jax: --config.optimizer.rat: optimizer has no key ")
-  assert time.monotonic() - started < 5
-
-
 @pytest.mark.parametrize("absent", ["data", "encoder"])
 def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent):
   """The download goes to a closed port, as a machine without a network would fail."""

@@ -218,17 +218,6 @@ def assert_same_to_the_bit(one, other):
       assert path == other_path and np.asarray(a).tobytes() == np.asarray(b).tobytes(), path
 
 
-def test_a_sweep_that_is_stopped_goes_on(installed):
-  """Ctrl-C between two runs of a sweep: what is finished is not run again."""
-  small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.1"]
-  sweep = ["lab", "sweep", "--base=wikiqa_triplet:sample", *small, "--grid=epochs=1"]
-  sweep += ["-o", "runs/sweep"]
-  text = _stopped(installed, sweep, "[1/2]")  # the base and one point
-  assert "stopped by SIGINT" in text and "Traceback" not in text
-  printed = installed(installed.script, *sweep)
-  assert "2 runs, 1 of them finished before" in printed and "result: " in printed
-
-
 def _stopped(installed, arguments, after):
   """What a command prints that is told to end, as by Ctrl-C at a terminal, once it printed `after`."""
   log = installed.folder / "stopped.log"
