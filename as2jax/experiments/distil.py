@@ -72,29 +72,25 @@ def distil(
     asked = [question for question in questions if question.candidates]
     if not asked:
       raise InputError(f"{where}: no question has a candidate to score")
-    names, ids = [], []
-    for question in asked:
-      names.append(question.id)
-      ids.append([candidate.id for candidate in question.candidates])
-      for name in (question.id, *ids[-1]):
+    ids = [[candidate.id for candidate in question.candidates] for question in asked]
+    for question, its in zip(asked, ids, strict=True):
+      for name in (question.id, *its):
         if not is_id(name):  # before hours of scoring
           raise InputError(
             f"{where}: the id {quoted(name)} cannot be written into a run file; {ID}"
           )
     scores, facts = [], []
-    for teacher in (*teachers, cross_fit) if cross_fit else teachers:
-      if isinstance(teacher, CrossFit):
-        found = _cross_fitted(asked, teacher, working)
-        facts.append({"cross_fit": teacher.job, "folds": teacher.folds, **teacher.overrides})
-      else:
-        found, fact = _scores_of(teacher, asked, allow_seen)
-        facts.append(fact)
+    for teacher in teachers:
+      found, fact = _scores_of(teacher, asked, allow_seen)
       scores.append(np.concatenate(found))
-      if not np.isfinite(scores[-1]).all():
-        raise InputError(f"the teacher {facts[-1]} gave a score that is not finite")
+      facts.append(fact)
+    if cross_fit is not None:
+      scores.append(np.concatenate(_cross_fitted(asked, cross_fit, working)))
+      facts.append({"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides})
     ends = np.cumsum(list(map(len, ids)))
     soft = np.split(rankings.averaged(scores), ends[:-1])
     (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
+    names = [question.id for question in asked]
     trec_files.write_run(folder / "eval" / "train" / FILE, names, ids, soft, "teachers")
     content = {
       "as2jax": __version__,

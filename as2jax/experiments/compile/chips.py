@@ -30,13 +30,10 @@ _ENVIRONMENT = {
 def library() -> pathlib.Path | None:
   """Return the compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
   spec = importlib.util.find_spec("libtpu")
-  folders = [FOLDER / "libtpu"]
+  package = FOLDER / "libtpu"
   if spec and spec.origin:
-    folders.insert(0, pathlib.Path(spec.origin).parent)
-  for folder in folders:
-    if (folder / "libtpu.so").exists():
-      return folder / "libtpu.so"
-  return None
+    package = pathlib.Path(spec.origin).parent
+  return package / "libtpu.so" if (package / "libtpu.so").exists() else None
 
 
 def absent() -> str:

@@ -161,7 +161,7 @@ def _earlier_evaluations(target: pathlib.Path, name: str, rows: bytes) -> bytes:
 
 def check_config(source: pathlib.Path, run: Run) -> None:
   """Raise InputError where a run's config is not the one that its row states."""
-  config = override(job_files.load(run.config), run.settings, f"{run.config}:")
+  config = override(job_files.load(run.config), run.settings, f"{run.config}: ")
   check.check(config)
   if changed := differing((source / "config.json").read_text(), config.to_json()):
     raise InputError(f"{source} is no run of the row {run.name}:\n" + "\n".join(changed))

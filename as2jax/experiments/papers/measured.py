@@ -42,12 +42,11 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
   if table.columns[0].runs != ("",):
     return _side_by_side(table, folder)
   places = {}  # of the rows that have results
-  base = ""  # the row with which the others are compared
   for row in table.rows:
     if row.runs and (folder / row.runs[""].name).exists():
       places[row.name] = folder / row.runs[""].name
-      if row.runs[""].name == table.base:
-        base = row.name
+  # The row with which the others are compared.
+  base = next((name for name, place in places.items() if place.name == table.base), "")
   scores: dict[str, list[RunScores]] = {name: [] for name in places}  # one a column
   for column in table.columns if places else ():
     # Rows that are compared must have answered the same questions.
@@ -117,23 +116,21 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
     line = {"system": row.name}
     for column in table.columns:
       (key,) = column.runs
-      places = folder / row.runs[key].name, folder / judges[key].name
-      line[column.heading] = _counted_cell(*places, column)
+      place, judge = folder / row.runs[key].name, folder / judges[key].name
+      if not place.exists():
+        line[column.heading] = NOT_YET
+        continue
+      foreign = collected.peer_tables(place, column.split)
+      places = [str(judge), foreign] if foreign else [str(place)]
+      scores = run_scores.load(places, split=column.split)[-1]
+      figure, trained = figures.cell(scores, column.metric, counted=True), collected.training(place)
+      if trained.device:
+        figure += f", {trained.device}"
+      elif trained.seconds:
+        figure += f", {trained.seconds / trained.seeds:.0f} s"
+      line[column.heading] = figure
     lines.append(line)
   return _markdown(lines)
-
-
-def _counted_cell(place: pathlib.Path, judge: pathlib.Path, column: Column) -> str:
-  if not place.exists():
-    return NOT_YET
-  foreign = collected.peer_tables(place, column.split)
-  places = [str(judge), foreign] if foreign else [str(place)]
-  scores = run_scores.load(places, split=column.split)[-1]
-  figure = figures.cell(scores, column.metric, counted=True)
-  trained = collected.training(place)
-  if trained.device:
-    return f"{figure}, {trained.device}"
-  return f"{figure}, {trained.seconds / trained.seeds:.0f} s" if trained.seconds else figure
 
 
 def claims(folder: pathlib.Path) -> str:

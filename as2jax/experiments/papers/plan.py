@@ -95,7 +95,7 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
     except InputError:
       if words is own:
         raise
-  return override(start, {**run.settings, **choice.settings}, f"{run.config}:"), file + text
+  return override(start, {**run.settings, **choice.settings}, f"{run.config}: "), file + text
 
 
 def plan(table: Table, output: pathlib.Path, choice: Choice) -> Cells:
@@ -141,7 +141,7 @@ def _jobs(
       except InputError as error:
         raise InputError(f"it begins with {stage.config}: {error}") from error
       folders[key] = str(output / after[-1].id)
-    whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
+    whole = override(config, {**folders, "seeds": (seed,)}, f"{name}: ")
     jobs.append(points.job(whole, title, after))
   return tuple(jobs)
 

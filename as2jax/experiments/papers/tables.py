@@ -36,26 +36,25 @@ class Figures:
 
   def __init__(self, table: Table, cells: Cells, output: pathlib.Path):
     self.table, self.cells, self.output = table, cells, output
-    self._load = functools.cache(self._load)
+    self.scores = functools.cache(self.scores)
 
   def scores(self, row: str, key: str, column: Column) -> RunScores | None:
     """Return the values of every question of one run of a row, once all its seeds are finished."""
-    loaded = self._load((row, key), column.split, column.question_filter)
-    return loaded if loaded and column.metric in loaded.values else None
-
-  def _load(self, name: tuple[str, str], split: str, question_filter: str) -> RunScores | None:
-    cell = self.cells.get(name)
+    cell = self.cells.get((row, key))
     folders = cell.folders(self.output) if cell else []
     if not folders or not all(map(finished, folders)):
       return None
     content = results.read(folders[0])
     metric = run_scores.KEYS[content["task"]][0]
-    if f"{metric}[{content['data']['name']}-{question_filter}/{split}]" not in content["metrics"]:
+    where = f"{content['data']['name']}-{column.question_filter}/{column.split}"
+    if f"{metric}[{where}]" not in content["metrics"]:
       return None
-    runs = run_scores.load(list(map(str, folders)), split=split, question_filter=question_filter)
-    if cell.taken:
-      return dataclasses.replace(runs[0], name=name[0])
-    return figures.one_system(name[0], [job.seed for job in cell.jobs], runs)
+    asked = {"split": column.split, "question_filter": column.question_filter}
+    runs = run_scores.load(list(map(str, folders)), **asked)
+    loaded = dataclasses.replace(runs[0], name=row)
+    if not cell.taken:
+      loaded = figures.one_system(row, [job.seed for job in cell.jobs], runs)
+    return loaded if column.metric in loaded.values else None
 
   def cell(self, row: Row, column: Column) -> str:
     """Return what the finished runs of a row come to in a column, over its data sets; "–" for nothing."""

@@ -14,7 +14,6 @@ from as2jax.runtime.files import write_whole
 from as2jax.runtime.preemption import stop_listening
 
 POLL = 0.2  # seconds
-TAIL = 4000  # bytes of a log in which its last line is looked for
 PATIENCE = 60.0  # seconds in which a process may end by itself, and save before it does
 
 
@@ -106,12 +105,8 @@ def _start(job: Job, folder: pathlib.Path, make_command) -> subprocess.Popen:
 
 def last_line(log: pathlib.Path) -> str:
   """Return the last line of a log, which may be under way; "" where there is none yet."""
-  if not log.exists():
-    return ""
-  with log.open("rb") as file:
-    file.seek(max(log.stat().st_size - TAIL, 0))
-    lines = file.read().decode(errors="replace").strip().splitlines()
-  return lines[-1].strip() if lines else ""
+  lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+  return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:

@@ -80,7 +80,7 @@ def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
   for item in items:
     key, _, text = item.partition("=")
     for part in re.split(r",(?![^(\[]*[)\]])", text):  # commas outside of brackets
-      value = parse(config, [f"{key}={part}"], "--grid")[key]
+      value = parse(config, [f"{key}={part}"], "--grid ")[key]
       axes.setdefault(key, []).append(value)
   return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
@@ -115,7 +115,7 @@ def plan(
           f"point {title}: {key} must be the same for all points, which are "
           "compared question by question; set it in the base, or with --set"
         )
-    config = override(start, point, f"the point {title}:")
+    config = override(start, point, f"the point {title}: ")
     text = config.to_json()
     if titles.get(text) == "base":
       titles[text] = f"{title} (base)"
