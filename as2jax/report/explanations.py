@@ -93,21 +93,20 @@ class _Opened:
 
   def pictures(self, question: Question, candidate: Candidate) -> list[Shown]:
     """Return what the run sees in the pair; why not, where it cannot be seen."""
-    shown = []
     try:
       name = self.run.config.model.name
       if hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
         return self._alignment(question, candidate)
-      pair = Question(question.id, question.text, (candidate,))
+      pair, shown = Question(question.id, question.text, (candidate,)), []
       for one in Words(self.run, pair).similarities(self.ranker):
         title = f"{self.label} {one.mode}: {one.score_name} {one.score:.3f}"
         what = "cosine of the words' vectors"
         if one.what != "cosine":
           what = f"the model's own {one.what}"
         shown.append(self._grid(title, one.question, one.candidate, one.values, what))
+      return shown
     except (InputError, NotImplementedError) as error:
       return [Shown(self.label, None, " ".join(str(error).split()))]
-    return shown
 
   def _grid(
     self, title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, what: str

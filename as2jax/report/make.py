@@ -77,14 +77,18 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   where = first[0]["metric"].partition("[")[2].rstrip("]")
   listed = reading.rows(runs, metrics[0])
   chunks, held = reading.packed(runs, listed)
-  labels, record = runs.labels, runs.data_record
+  labels, record, explained = runs.labels, runs.data_record, []
+  if asked.explain:
+    from as2jax.report import explanations  # with jax and all that opens weights
+
+    explained = explanations.explain(runs, listed[: asked.explain])
   return {
     "title": " · ".join(labels),
     "subtitle": f"{where}, {first[0]['questions']} questions",
     "verdict": verdict.lines(runs, first),
     "protocol": verdict.protocol(runs, first[0]),
     "caveats": verdict.caveats(runs, first),
-    "commands": commands(runs, asked, output),
+    "command": command(runs, asked, output),
     "forest": plots.systems(runs, rows),
     "system_rows": _system_rows(runs, rows),
     "training": plots.training(runs),
@@ -96,7 +100,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "total": len(runs.questions) or len(scores[0].ids),
     "chunks": chunks,
     "held": held,
-    "explained": _explained(runs, listed, asked),
+    "explained": explained,
     "data": record,
     "data_rows": reading.data_rows(record) if record else [],
     "data_notes": reading.data_notes(record) if record else [],
@@ -104,8 +108,8 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   }
 
 
-def commands(runs: Runs, asked: Options, output: str) -> list[str]:
-  """Return the command of this page, and those that train its runs again."""
+def command(runs: Runs, asked: Options, output: str) -> str:
+  """Return the command of this page."""
   said = ["as2jax", "report", *(system.name for system in runs.systems), "-o", output]
   said += [f"--split={asked.split}", f"--explain={asked.explain}"]
   if asked.question_filter:
@@ -113,13 +117,7 @@ def commands(runs: Runs, asked: Options, output: str) -> list[str]:
   if asked.metrics:
     said.append(f"--metrics={','.join(asked.metrics)}")
   said += map("--deterministic={}".format, asked.deterministic)
-  lines = [shlex.join(said)]
-  for system in runs.systems:
-    if system.config:  # an evaluation on other data has none
-      folder = epath.Path(system.name)  # without a slash at its end
-      config = f"rerun:{folder / 'config.json'}"
-      lines.append(shlex.join(["as2jax", "train", config, "-o", f"{folder}-again"]))
-  return lines
+  return shlex.join(said)
 
 
 def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -167,15 +165,6 @@ def _answering(runs: Runs) -> list[list[str]]:
         cells.append(f"{sum(getattr(seed, field) for seed in seeds) / len(seeds):.3f}")
       rows.append(cells)
   return rows if len(rows) > 1 else []
-
-
-def _explained(runs: Runs, listed: Sequence[reading.Row], asked: Options) -> list[Any]:
-  """Return the explanations of the questions that differ most."""
-  if not asked.explain:
-    return []
-  from as2jax.report import explanations  # with jax and all that opens weights
-
-  return explanations.explain(runs, listed[: asked.explain])
 
 
 def resource(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
+from as2jax.config.overrides import flatten
 from as2jax.data import dataset as datasets
 from as2jax.data import load, trec_files
 from as2jax.data.dataset import Dataset
@@ -259,8 +260,8 @@ def shown(question: Question, rankings: Sequence[Sequence[Ranking]]) -> dict[str
   the scores of its first seed (infinite ones as texts, for which JSON has no numbers), and `r`, the
   ranks of each seed, a tied one as "2–4", null of what it did not list.
   """
-  candidates, systems = [[one.id, one.text, one.label] for one in question.candidates], []
-  ids = [candidate.id for candidate in question.candidates]
+  candidates = [[one.id, one.text, one.label] for one in question.candidates]
+  ids, systems = [candidate.id for candidate in question.candidates], []
   for seeds in rankings:
     if not seeds or not all(question.id in seed for seed in seeds):
       systems.append(None)
@@ -283,15 +284,11 @@ def ranks(scores: Mapping[str, float], ids: Sequence[str]) -> list[int | str | N
   Those of equal scores share the range of their ranks, "2–4"; what is not listed has None.
   """
   values = np.asarray(list(scores.values()), np.float64).astype(np.float32)
-  result: list[int | str | None] = []
-  for id in ids:
-    if id not in scores:
-      result.append(None)
-      continue
-    value = np.float32(scores[id])
-    above, equal = int((values > value).sum()), int((values == value).sum())
-    result.append(above + 1 if equal == 1 else f"{above + 1}–{above + equal}")
-  return result
+  said: dict[str, int | str] = {}
+  for id, value in zip(scores, values):
+    first, last = int((values > value).sum()) + 1, int((values >= value).sum())
+    said[id] = first if first == last else f"{first}–{last}"
+  return [said.get(id) for id in ids]
 
 
 def data_rows(record: dict[str, Any]) -> list[list[Any]]:
@@ -307,15 +304,12 @@ def data_rows(record: dict[str, Any]) -> list[list[Any]]:
 
 def data_notes(record: dict[str, Any]) -> list[str]:
   """Return what else is to be known of the data: licence, source, text rules."""
-  spec = datasets.SPECS.get(record["name"])
-  said = [f"licence: {licence(record['name'])}"]
-  if spec:
-    said.append(f"source: {spec.citation}")
-  if record.get("why"):
-    said.append(f"against published counts: {record['why']}")
-  if record.get("rules"):
-    said.append(f"text rules: {', '.join(record['rules'])}")
-  return said
+  facts = {"licence": licence(record["name"]), "source": ""}
+  if spec := datasets.SPECS.get(record["name"]):
+    facts["source"] = spec.citation
+  facts["against published counts"] = record.get("why")
+  facts["text rules"] = ", ".join(record.get("rules", ()))
+  return [f"{name}: {fact}" for name, fact in facts.items() if fact]
 
 
 def licence(name: str) -> str:
@@ -340,12 +334,10 @@ def _identity(system: System) -> dict[str, str]:
   if content is None:
     return {"made": "elsewhere"}
   execution, found = content.get("execution", {}), {"folder": system.name}
-  for key in CHOSEN:
-    value: Any = system.config
-    for part in key.split("."):
-      value = value.get(part) if isinstance(value, dict) else None
-    if value not in (None, "") and (content.get("parameters") or key == CHOSEN[0]):
-      found[key] = str(value)
+  settings = flatten(system.config)
+  for key in CHOSEN if content.get("parameters") else CHOSEN[:1]:
+    if settings.get(key) not in (None, ""):
+      found[key] = str(settings[key])
   found["seeds"] = ", ".join(map(str, system.seeds))
   trained = [outcome for outcome in content["seeds"] if outcome["steps"] > 0]
   if trained:

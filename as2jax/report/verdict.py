@@ -122,7 +122,6 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
 
 
 def _of_data(record: dict[str, Any]) -> list[str]:
-  """Return what the data's card says against the data."""
   lines = []
   for pair, count in (record.get("overlap") or {}).items():
     if count:
