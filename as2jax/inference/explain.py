@@ -88,7 +88,10 @@ class Words:
       q = np.stack([vectors[question_unit][span].mean(0) for span in rows])
       c = np.stack([vectors[candidate_unit][span].mean(0) for span in columns])
       return [Similarity(question, candidate, cosine(q, c), **score)]
-    grids = self._grids(ranker)
+    batch = next(self._batches())
+    grids = jax.jit(model.similarity_grids)(_first(ranker.variables), batch)
+    (s,), (e,) = np.nonzero(batch.examples.mask > 0)
+    grids = np.asarray(grids, np.float64)[s, e]  # [modes, question tokens, candidate tokens]
     rows = [span for span in rows if span.start < grids.shape[1]]
     columns = [span for span in columns if span.start < grids.shape[2]]
     shown = question[: len(rows)], candidate[: len(columns)]
@@ -152,17 +155,9 @@ class Words:
     return unit, as_written(text, [self.table.forms[f] for f in part.word_form[chosen]]), spans
 
   def _batches(self):
-    """Yields the batches that hold the question, `[shard, …]`."""
     plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
     for i in range(len(plan)):
       yield _first(self.batcher.batch(plan, i))
-
-  def _grids(self, ranker: Ranker) -> np.ndarray:
-    """Returns the model's own similarities, `[modes, question tokens, candidate tokens]`."""
-    batch = next(self._batches())
-    grids = jax.jit(self.components.model.similarity_grids)(_first(ranker.variables), batch)
-    (s,), (e,) = np.nonzero(batch.examples.mask > 0)
-    return np.asarray(grids, np.float64)[s, e]
 
   def _vectors(self, ranker: Ranker) -> dict[int, np.ndarray]:
     """Returns token vectors `[tokens, d]` float64 of each unit."""
@@ -267,14 +262,13 @@ def from_data(config: Any, question_id: str, split: str) -> Question:
   """
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
-  found = [question for question in data.splits[split] if question.id == question_id]
-  if not found or not found[0].candidates:
+  question = next((one for one in data.splits[split] if one.id == question_id), None)
+  if question is None or not question.candidates:
     raise InputError(
       f"--question-id={question_id}: {data.name} has no such question with candidates in its split "
       f"{split!r} (the first is {data.splits[split][0].id}); name another --split?"
     )
-  question = found[0]
-  order = [(*question.positives, 0)[0]]
+  order = [*question.positives, 0][:1]
   if config.model.get("template") == "joint":
     ranking = rankings.load(config.data.ranking, data.splits, split.split("+"))
     order = ranking.order(question)[: config.data.ranking_size]
@@ -337,11 +331,10 @@ def draw(panels: Sequence[Similarity], output: epath.Path, name: str) -> None:
   size = (max(widest * CELL + MARGIN, 5.0) + 0.8, sum(tall))
   figure = Figure(figsize=size, layout="constrained")
   axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=tall).ravel()
-  lowest, highest = 0.0, 1.0
-  if panels[0].what != "cosine":
-    highest = max(float(panel.values.max()) for panel in panels)
-  for panel in panels:
-    lowest = min(lowest, float(panel.values.min()))
+  values = np.concatenate([panel.values.ravel() for panel in panels])
+  lowest, highest = min(values.min(), 0.0), values.max()
+  if panels[0].what == "cosine":
+    highest = 1.0
   for axis, panel in zip(axes, panels, strict=True):
     rows, columns = panel.values.shape
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
@@ -352,8 +345,8 @@ def draw(panels: Sequence[Similarity], output: epath.Path, name: str) -> None:
     axis.set_yticks(range(rows), labels=panel.question, parse_math=False)
     axis.set_ylabel("question")
     title = f"{name} {panel.mode}: {panel.score_name} {panel.score:.3f}"
-    lines = textwrap.wrap(title, max(int(size[0] * 9), 30))
-    axis.set_title("\n".join(lines), fontsize=10, parse_math=False)
+    title = textwrap.fill(title, max(int(size[0] * 9), 30))
+    axis.set_title(title, fontsize=10, parse_math=False)
   bar = figure.colorbar(image, ax=list(axes), label=panels[0].what, shrink=0.9)
   bar.solids.set_rasterized(False)
   with (

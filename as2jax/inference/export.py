@@ -41,7 +41,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   if seed is None and len(opened.seeds) > 1:
     raise InputError(f"the run has the seeds {opened.seeds}: choose one with --seed")
   seed = opened.check_seed(seed)
-  if "://" in str(output) or not _is_new(pathlib.Path(output)):
+  if "://" in str(output) or os.path.isfile(output) or list(pathlib.Path(output).glob("*")):
     raise InputError(f"{output} is not a new or empty local folder; name one")
   components = opened.components
   form = published_form(components.model)
@@ -187,9 +187,7 @@ def _head(
 
   """
   if "head/kernel" not in params:  # a published head
-    layers = []
-    for number, layer in enumerate(form.layers):
-      layers.append((layer, _below(params, f"layer_{number}/")))
+    layers = [(layer, _below(params, f"layer_{n}/")) for n, layer in enumerate(form.layers)]
     stems, classes = cross_encoder_folder.stems(base), form.layers[-1][1]
     if not stems:
       return (), {}, layers
@@ -197,12 +195,11 @@ def _head(
     return stems, _labels(names, SIGMOID if classes == 1 else "linear.Identity"), layers
   kernel, bias = params["head/kernel"], params["head/bias"]
   single = {"kernel": kernel[:, 1:] - kernel[:, :1], "bias": bias[1:] - bias[:1]}  # w₁ − w₀
-  layers = [(("dense", 1, "identity", True), single)]
-  parts = ["head"]
+  layers, parts = [(("dense", 1, "identity", True), single)], ["head"]
   if "pooler/kernel" in params:
     pooler = _below(params, "pooler/")
-    layers.insert(0, (("dense", len(pooler["bias"]), "tanh", True), pooler))
-    parts.insert(0, "pooler")
+    layers = [(("dense", len(pooler["bias"]), "tanh", True), pooler), *layers]
+    parts = ["pooler", "head"]
   if form.kind == "reranker":
     return (), {}, layers
   settings = _labels(list(LABELS.values()), SIGMOID)
@@ -231,13 +228,8 @@ def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool
 
 
 def _below(params: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
-  """Returns the tree of what lies below `prefix`."""
   flat = {}
   for path, value in params.items():
     if path.startswith(prefix):
       flat[path.removeprefix(prefix)] = value
   return traverse_util.unflatten_dict(flat, sep="/")
-
-
-def _is_new(output: pathlib.Path) -> bool:
-  return not output.exists() or (output.is_dir() and not any(output.iterdir()))

@@ -172,7 +172,7 @@ class Index:
   def __init__(self, ranker: Ranker, path: str | os.PathLike | None = None):
     """Makes an index without documents, in a folder that holds no other files."""
     self.ranker = ranker
-    self.path = None if path is None else _local(path)
+    self.path: Any = None if path is None else _local(path)  # a pathlib.Path
     if self.path is not None and self.path.is_dir() and not (self.path / CONTENT).exists():
       if list(self.path.glob("[!.]*")):  # hidden files are of a write that was stopped
         raise InputError(f"{path} is not empty and holds no index: give a new folder")
@@ -408,7 +408,6 @@ class Index:
     return Part.read(folder)  # memory-mapped
 
   def _part_folder(self, number: int) -> pathlib.Path:
-    assert self.path is not None, "an index in memory has no files"
     return self.path / f"part-{number:06d}"
 
   def _write_content(self, parts: Sequence[Part]) -> None:
@@ -455,7 +454,6 @@ def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndar
 
 
 def _read_content(folder: pathlib.Path) -> dict[str, Any]:
-  """Reads an index's CONTENT; InputError where it is not as it was written."""
   content = read_object(folder / CONTENT, ADVICE)
   for key, types in FIELDS.items():
     if not isinstance(content.get(key, ...), types) or content.get("format") != FORMAT:

@@ -113,8 +113,7 @@ class Ranker:
 
   def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """Ranks the candidates of each question, best first."""
-    questions, ranked = tuple(questions), []
-    scores = next(iter(self.all_scores(questions).values()))
+    ranked, scores = [], next(iter(self.all_scores(questions).values()))
     for question, values in zip(questions, scores, strict=True):
       hits = []
       for at in np.argsort(-values, kind="stable").tolist():
@@ -297,6 +296,5 @@ def _documents(texts: Sequence[str]) -> Question:
 
 
 def _refuse_one_text(texts: object) -> None:
-  """Raises InputError for a text in place of a list, which would be read letter by letter."""
-  if isinstance(texts, str):
+  if isinstance(texts, str):  # which would be read letter by letter
     raise InputError(f"{texts!r:.100} is one text: give a list of texts")

@@ -143,8 +143,8 @@ class Run:
     if seed in ("best", None):
       if len(self.seeds) == 1:
         return self.seeds[0]
-      values = {outcome["seed"]: outcome["best_value"] or 0.0 for outcome in self.results["seeds"]}
-      return max(self.seeds, key=lambda one: values.get(one, 0.0))
+      best = max(self.results["seeds"], key=lambda outcome: outcome["best_value"] or 0.0)
+      return best["seed"]
     if seed not in self.seeds:
       raise InputError(f"seed = {seed}: the run has {', '.join(map(str, self.seeds))}")
     return seed

@@ -130,7 +130,6 @@ class Queue:
     self.ranker, self.most = ranker, most
     self._jobs: list[_Job] = []
     self._some = asyncio.Event()
-    self._thread = concurrent.futures.ThreadPoolExecutor(1, "as2jax-rank")
 
   def __len__(self) -> int:
     return len(self._jobs)
@@ -146,12 +145,12 @@ class Queue:
     self._some.set()
     return await job.answer
 
-  async def work(self) -> None:
+  async def work(self, thread: concurrent.futures.Executor) -> None:
     """Answers requests for ever; cancelled, it ends at once: nobody waits any more."""
     while True:
       await self._some.wait()
       jobs, loop = self._next(), asyncio.get_running_loop()
-      answers = await loop.run_in_executor(self._thread, self._answers, jobs)
+      answers = await loop.run_in_executor(thread, self._answers, jobs)
       for job, answer in zip(jobs, answers, strict=True):
         if job.answer.done():  # cancelled
           continue
@@ -185,10 +184,6 @@ class Queue:
         return [error]
       return [self._answers([job])[0] for job in jobs]
 
-  def close(self) -> None:
-    """Ends the thread."""
-    self._thread.shutdown()
-
 
 def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits(), warm_up: bool = True
@@ -200,12 +195,10 @@ def application(
   async def lifespan(_: Any) -> AsyncGenerator[None, None]:
     if warm_up:
       await asyncio.get_running_loop().run_in_executor(None, _warm_up, ranker, index)
-    worker = asyncio.ensure_future(queue.work())
-    try:
+    with concurrent.futures.ThreadPoolExecutor(1, "as2jax-rank") as thread:
+      worker = asyncio.ensure_future(queue.work(thread))
       yield  # uvicorn ends it when every accepted request is answered
-    finally:
       worker.cancel()
-      queue.close()
 
   app = fastapi.FastAPI(lifespan=lifespan, openapi_url=None, strict_content_type=False)
   app.add_middleware(_limited, most=limits.body)
@@ -247,8 +240,7 @@ def application(
     elif isinstance(error, RequestValidationError):
       problem = error.errors()[0]
       text = f"{' '.join(map(str, problem['loc']))}: {problem['msg']}"
-      if problem["type"] == "json_invalid":
-        status = 400
+      status = 400 if problem["type"] == "json_invalid" else 422
     elif not isinstance(error, InputError):
       log.error("a request to %s failed", request.url.path, exc_info=error)
       text = f"the request failed ({type(error).__name__}); the service's log says more"

@@ -129,15 +129,10 @@ def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
 
 
 def test_the_files(folder, tmp_path, capsys):
-  from matplotlib.image import imread
-
   output = tmp_path / "deep" / "x.png"
   texts = [f"--text-question={QUESTION}", f"--text-candidate={CANDIDATE}", f"--output={output}"]
   assert app.run(["explain", str(folder / "triplet"), *texts]) == 0
   assert json.loads(capsys.readouterr().out)["score_name"] == "euclidean"
-  picture = imread(output)
-  assert picture.shape[0] > 400 and picture.shape[1] > 500
-  assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 50  # cells of many colours
   files = {file.name for file in output.parent.iterdir()}
   assert files == {"x.png", "x.tsv"}
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
@@ -208,13 +203,7 @@ def test_a_joint_run_shows_its_candidates_in_the_rankers_order(tmp_path):
     explain.from_texts(run.config, "a", list("bcde"))
 
 
-def test_words_as_written():
-  assert explain.as_written("The  CAT, the cat!", ["the", "cat", "the", "!"]) == (
-    "The",
-    "CAT",
-    "the",
-    "!",
-  )
+def test_a_zero_vector_has_the_cosine_0():
   zero = explain.cosine(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[2.0, 2.0]]))
   np.testing.assert_allclose(zero, [[0], [0.5**0.5]])
 
@@ -223,14 +212,10 @@ def test_pictures_are_drawn_as_shapes_and_text(tmp_path):
   values = np.array([[0.1, 0.9, -0.2], [0.5, 0.0, 1.0]])
   one = Similarity(("who", "sat"), ("the", "$cat$", "sat"), values, 0.7, "cosine")
   other = Similarity(("who",), ("it",), values[:1, :1], 0.7, "cost")
-  content = {}
-  for form in explain.FORMS:
+  for form, part in ((".svg", b"$cat$</text>"), (".pdf", b"/Font"), (".png", b"\x89PNG")):
     explain.draw([one, other], tmp_path / f"x{form}", "x")
-    content[form] = (tmp_path / f"x{form}").read_bytes()
-  assert content[".png"].startswith(b"\x89PNG")
-  assert b"<image" not in content[".svg"] and b"$cat$</text>" in content[".svg"]
-  pdf = content[".pdf"]
-  assert pdf.startswith(b"%PDF") and b"/Subtype /Image" not in pdf and b"/Font" in pdf
+    content = (tmp_path / f"x{form}").read_bytes()
+    assert part in content and b"<image" not in content and b"/Subtype /Image" not in content
 
 
 TEXTS = ["--text-question=a", "--text-candidate=b"]
