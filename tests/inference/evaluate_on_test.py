@@ -36,7 +36,7 @@ def own_file(folder):
   return path
 
 
-@pytest.mark.parametrize("system", ["bm25", "idf_overlap", "triplet"])
+@pytest.mark.parametrize("system", ["bm25", "triplet"])
 def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
   run = Run(copied(system))
   before = {path.name: path.read_bytes() for path in run.folder.glob("*.json")}
@@ -123,10 +123,8 @@ def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished
   [
     ([], "holds no run, which would have data of its own: train first, or name labelled"),
     (["--data=sample:test", "--set", "epochs=1"], "--set and --splits are for runs"),
-    (["--splits=dev"], "--set and --splits are for runs"),
     (["--data=sample:test", "--rules=upper"], "data.rules = ('upper',)"),
     (["--data=sample:test", "-o", "scores.csv"], "--output=scores.csv: the scores are"),
-    (["--data=squad:test"], "squad"),
   ],
 )
 def test_what_only_a_run_has_is_refused_for_a_published_model(finished_run, capsys, options, told):

@@ -168,24 +168,15 @@ def test_what_cannot_be_evaluated(tmp_path):
   good = lambda questions: [[1, 2, 3]] * len(questions)
   unlabelled = (Question("q", "what", (Candidate("a", "x"),)),)
   file = tmp_path / "run.trec"
-  rows = [f"q{i} Q0 {c} 1 {s} tag" for i in range(4) for c, s in (("a", 1), ("b", 2), ("c", 3))]
-  for lines, message in (
-    (rows[:-3], "question 'q3' is missing"),
-    (rows[:-1], "question 'q3': it lacks the candidate 'c'"),
-    ([*rows, "q1 Q0 z 4 0 tag"], "question 'q1': it ranks the candidate 'z'"),
-  ):
-    file.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=message):
-      as2jax.evaluate(file, QUESTIONS)
+  file.write_text("q0 Q0 a 1 1 tag\n")
   for system, asked, message in (
+    (file, QUESTIONS, "question 'q0'.* candidate"),
     (good, (), "there are no questions"),
     (good, unlabelled, "has no label"),
     (lambda q: [[1, 2, 3]], QUESTIONS, "gives no scores of the questions"),
     (lambda q: [[1, 2]] * 4, QUESTIONS, "of question 'q0' with 3 candidates, shape"),
     (lambda q: [[1, 2, np.nan]] * 4, QUESTIONS, "is nan, which cannot be ranked"),
     (as2jax.pairwise(lambda pairs: np.ones((len(pairs), 2))), QUESTIONS, r"shape \(12, 2\) for 12"),
-    (lambda q: [["1", "high", 3]] * 4, QUESTIONS, "gives no scores of the questions"),
-    (lambda q: [[1, 10**400, 3]] * 4, QUESTIONS, "gives no scores of the questions"),
     (lambda q: [[1, 1e300, 3]] * 4, QUESTIONS, "is inf, which cannot be ranked"),
     (lambda q: None, QUESTIONS, "gives no scores .*: give one array of numbers"),
     (3, QUESTIONS, "int is no system"),

@@ -44,35 +44,6 @@ def test_a_run_is_opened_by_its_folder(finished_run):
     as2jax.load(folder, dtype="int8")
 
 
-def crossencoder(family, folder, labels):
-  """A CrossEncoder with random weights, saved by sentence-transformers itself."""
-  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
-  import torch
-
-  tiny_encoders.folder(family, base := folder / "base")
-  torch.manual_seed(0)
-  model = library.CrossEncoder(str(base), num_labels=labels, max_length=64, device="cpu")
-  model.save_pretrained(str(folder / "saved"))
-  return model, folder / "saved"
-
-
-@pytest.mark.parametrize("family, labels", [("bert", 1), ("bert", 2), ("roberta", 1)])
-def test_a_crossencoder_scores_as_its_library(family, labels, tmp_path):
-  import torch
-
-  model, folder = crossencoder(family, tmp_path, labels)
-  pairs = [(QUESTION, text) for text in TEXTS]
-  logits = model.predict(pairs, activation_fn=torch.nn.Identity())
-  expected = logits if labels == 1 else logits[:, 1] - logits[:, 0]
-  ranker = as2jax.load(folder)
-  np.testing.assert_allclose(ranker.scores(pairs), expected, atol=1e-5)
-  if labels == 1:
-    ranks = [entry["corpus_id"] for entry in model.rank(QUESTION, list(TEXTS))]
-    assert [hit.index for hit in ranker.rank(QUESTION, TEXTS)] == ranks
-  with pytest.raises(TypeError, match="no vectors"):
-    ranker.encode_query([QUESTION])
-
-
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
 def test_a_biencoder_scores_as_its_library(similarity, tmp_path):
   library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
@@ -127,16 +98,6 @@ def test_what_cannot_be_opened_says_why(tmp_path):
   (tmp_path / "config.json").write_text('{"a":' * 100_000)
   with pytest.raises(InputError, match="config.json: .*nested too deeply"):
     as2jax.load(tmp_path)
-
-
-def test_a_classifier_of_other_sizes_is_refused(tmp_path):
-  _, folder = crossencoder("bert", tmp_path, 3)
-  with pytest.raises(InputError, match="is a classifier with 3 classes .*: give `label`"):
-    as2jax.load(folder)
-  config = json.loads((folder / "config.json").read_text())
-  (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
-  with pytest.raises(InputError):
-    as2jax.load(folder, label=0).rank(QUESTION, TEXTS)
 
 
 def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
