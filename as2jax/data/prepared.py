@@ -5,10 +5,8 @@ appears there whole: TFDS' files of each table (`tfds.builder_from_directory` re
 `prepared.json`, with checksums, counts and statistics. Imports tensorflow_datasets (0.3 s).
 """
 
-import contextlib
 import dataclasses
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,6 +38,8 @@ FEATURES = {
 }
 
 RECORDS = {"questions": Question, "pool": Passage, "queries": Query}
+# What TFDS says of each copy that it opens is nothing to a user.
+logging.get_absl_logger().addFilter(lambda record: "tensorflow_datasets" not in record.pathname)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +62,7 @@ class Prepared:
   def read(self, split: str, table: str = "questions") -> Iterator[Any]:
     """Yield the records of `split`, decoded one at a time."""
     try:
-      with _quiet():
-        examples = tfds.builder_from_directory(self.folder / table).as_data_source(split)
+      examples = tfds.builder_from_directory(self.folder / table).as_data_source(split)
       for example in examples:
         yield _decode(table, example)
     except (ValueError, RuntimeError, IndexError, TypeError, OSError) as error:
@@ -142,19 +141,18 @@ def _write(
   """Write one table's records, one at a time, in the order of the source, and take their statistics."""
   folder.mkdir(parents=True)
   name = spec.name if table == "questions" else f"{spec.name}_{table}"
-  with _quiet():
-    info = tfds.core.DatasetInfo(
-      builder=tfds.core.dataset_info.DatasetIdentity(
-        name=name, version=tfds.core.Version(spec.version), data_dir=str(folder), module_name=""
-      ),
-      features=tfds.features.FeaturesDict(FEATURES[table]),
-      citation=spec.citation,
-      disable_shuffling=True,
-    )
-    # Records come as TFDS stores them; its own look at every value would take most of the time.
-    info.features.encode_example = lambda example: example
-    writer = tfds.core.SequentialWriter(info, SHARD, file_format="array_record")
-    writer.initialize_splits(list(source.files))
+  info = tfds.core.DatasetInfo(
+    builder=tfds.core.dataset_info.DatasetIdentity(
+      name=name, version=tfds.core.Version(spec.version), data_dir=str(folder), module_name=""
+    ),
+    features=tfds.features.FeaturesDict(FEATURES[table]),
+    citation=spec.citation,
+    disable_shuffling=True,
+  )
+  # Records come as TFDS stores them; its own look at every value would take most of the time.
+  info.features.encode_example = lambda example: example
+  writer = tfds.core.SequentialWriter(info, SHARD, file_format="array_record")
+  writer.initialize_splits(list(source.files))
   for split, paths in source.files.items():
 
     def encoded(split=split, paths=paths) -> Iterator[dict]:
@@ -168,8 +166,7 @@ def _write(
         raise InputError(f"{names}: nothing to read for the split {split} of {name}")
 
     writer.add_examples({split: encoded()})
-  with _quiet():
-    writer.close_all()
+  writer.close_all()
 
 
 def _encode(table: str, record: Any) -> dict:
@@ -207,15 +204,3 @@ def _decode(table: str, example: Mapping) -> Any:
 
 def _plain(values: Iterable[Any], kind: Any) -> Iterator[Any]:
   return map(bytes.decode if kind is TEXT else int, values)
-
-
-@contextlib.contextmanager
-def _quiet():
-  """Silence TFDS' messages."""
-  level = logging.get_verbosity()
-  logging.set_verbosity(min(level, logging.WARNING))
-  try:
-    with contextlib.redirect_stdout(io.StringIO()):
-      yield
-  finally:
-    logging.set_verbosity(level)

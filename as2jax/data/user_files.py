@@ -18,7 +18,6 @@ REQUIRED = ("question", "candidate")
 CONTEXT = ("previous", "next", "title")
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
 ROW, LISTED, WHOLE = "row", "listed", "whole"  # a candidate, one of a question's list, no candidate
-SHOWN = 5  # lines of a problem that a message names
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +48,7 @@ class Problems:
       (self.contradictory, "repeating one with another label"),
     ):
       if numbers:
-        shown = ", ".join(map(str, numbers[:SHOWN])) + ", …" * (len(numbers) > SHOWN)
+        shown = ", ".join(map(str, numbers[: tables.SHOWN])) + ", …" * (len(numbers) > tables.SHOWN)
         parts.append(f"{len(numbers)} {what} ({self.place}{'s' * (len(numbers) > 1)} {shown})")
     return f"{self.rows} rows, of these {', '.join(parts)}" if parts else ""
 

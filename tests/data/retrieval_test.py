@@ -103,7 +103,7 @@ def section(**values):
   return data
 
 
-def test_mined_negatives_stay_beside_the_positives_of_a_reranking_data_set(tmp_path):
+def test_mined_negatives_stay_beside_the_positives_and_none_twice(tmp_path):
   load_train = lambda **values: load.load(
     section(name="sample", rules=("lowercase",), **values), "retrieve"
   ).splits["train"]
@@ -111,30 +111,15 @@ def test_mined_negatives_stay_beside_the_positives_of_a_reranking_data_set(tmp_p
   asked, silent = (
     next(q for q in questions if bool(q.positives) == answerable) for answerable in (True, False)
   )
-  rows = [mined.line(q, Candidate("", "Mined Text", 0)) for q in (asked, silent)]
+  texts = (asked.candidates[asked.positives[0]].text.upper(), "Mined Text", "MINED text")
+  rows = [mined.line(q, Candidate("", text, 0)) for q in (asked, silent) for text in texts]
   (tmp_path / mined.FILE).write_text("".join(rows))
   (tmp_path / mined.CARD).write_text("{}")
   plain, more = load_train(), load_train(mined=(str(tmp_path),))
   added = {q.id: q.candidates[1:] for q in more}
   assert [(c.text, c.label) for c in added.pop(asked.id)] == [("mined text", 0)]
-  assert not any(added.values()) and [q.candidates[:1] for q in more] == [
-    q.candidates for q in plain
-  ]
-
-
-def test_mined_texts_that_text_rules_make_equal_to_a_candidate_are_left_out(tmp_path):
-  asked = next(q for q in load.load(section(name="sample")).splits["train"] if q.positives)
-  right = asked.candidates[asked.positives[0]].text
-  texts = (right.upper(), "Mined Text", "MINED text")
-  rows = [mined.line(asked, Candidate("", text, 0)) for text in texts]
-  (tmp_path / mined.FILE).write_text("".join(rows))
-  (tmp_path / mined.CARD).write_text("{}")
-  ruled = section(name="sample", rules=("lowercase",), mined=(str(tmp_path),))
-  (more,) = (q for q in load.load(ruled).splits["train"] if q.id == asked.id)
-  assert [c.text for c in more.candidates[len(asked.candidates) :]] == ["mined text"]
-  assert [c.id for c in more.candidates[: len(asked.candidates)]] == [
-    c.id for c in asked.candidates
-  ]
+  assert not any(added.values())
+  assert [q.candidates[:1] for q in more] == [q.candidates for q in plain]
 
 
 def article(title):

@@ -82,6 +82,7 @@ def test_forms_of_text_give_the_same_rows(tmp_path):
     ("faq.ndjson", lines.replace("\n", "\r\n")),
     ("faq.json", lines),
     ("standard input", cells(";")),
+    ("standard input", cells("\t")),
     ("standard input", lines),
   ):  # fmt: skip
     assert content(written(tmp_path, name, text)) == CONTENT, (name, text)
@@ -197,16 +198,6 @@ def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
   with caplog.at_level(logging.WARNING):
     assert not tables.is_quoted('question\tcandidate\nwho\t"Ann"\nwho\tBen\n')
   assert "quotation marks are taken as part of the text" in caplog.text
-
-
-def test_standard_input_is_known_by_its_content(tmp_path):
-  for text in (
-    "question\tanswer\nq, r; s\ta\n",
-    "answer;question\na;q, r\n",
-    "team,query,text\nx,q,a\n",
-  ):
-    (question,) = read(written(tmp_path, "standard input", text), labelled=False).questions
-    assert question.candidates[0].text == "a"
 
 
 def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
@@ -377,17 +368,3 @@ def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, de
   assert sum(len(q.candidates) for q in own.questions) == len(records) - 1
   texts = {cell for record in records[1:] for cell in record}
   assert {c.text for q in own.questions for c in q.candidates} <= texts
-
-
-@given(drawn=st.data(), name=st.sampled_from(("mine.tsv", "mine.jsonl")))
-def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn, name):
-  lines = [json.dumps(r) for r in RECORDS] if name == "mine.jsonl" else ["\t".join(COLUMNS), *TABLE]
-  data = damaged(drawn.draw, "".join(line + "\n" for line in lines).encode())
-  path = written(tmp_path, name, data)
-  try:
-    questions = read_labelled(path)
-  except InputError as error:
-    assert str(error).startswith(f"{path}")
-    return
-  filled = [line for line in data.split(b"\n") if line.strip()][name == "mine.tsv" :]
-  assert sum(len(question.candidates) for question in questions) == len(filled)

@@ -77,11 +77,6 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
     logging.warning(told, path, len(skipped), skipped[0])
 
 
-def read_tanda_json(path: epath.PathLike) -> tuple[Question, ...]:
-  """Read TANDA's JSON-lines: a question a line, with `candidates` of `label` and `sentence`."""
-  return user_files.read_labelled(path)
-
-
 DEV = {"all": Counts(82, 1148, 222), "both": Counts(65, 1117)}
 TEST = {"all": Counts(100, 1517, 284), "both": Counts(68, 1442)}
 
@@ -117,7 +112,7 @@ TRECQA_ALL = dataclasses.replace(
 TRECQA_JSON = dataclasses.replace(
   TRECQA,
   name="trecqa_json",
-  reader=read_tanda_json,
+  reader=user_files.read_labelled,  # a question a line, with `candidates`
   version="1.0.1",  # context sentences have labels
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("trecqa/json", "trecqa_json"),

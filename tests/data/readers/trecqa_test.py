@@ -7,7 +7,7 @@ import pytest
 from file_damage import written
 from synthetic_spec import count
 
-from as2jax.data.readers.trecqa import TRECQA, TRECQA_ALL, iterate_trecqa, read_tanda_json
+from as2jax.data.readers.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa
 
 
 def read(path, skipped=None):
@@ -127,7 +127,7 @@ TANDA = (
 def test_a_line_of_tandas_form_is_a_question(tmp_path):
   path = tmp_path / "train.jsonl"
   path.write_text("".join(json.dumps(record) + "\n" for record in TANDA))
-  first, empty, again = read_tanda_json(path)
+  first, empty, again = TRECQA_JSON.reader(path)
   assert (first.id, first.text) == ("q1", 'who sold "ice"?')
   assert [(c.id, c.label) for c in first.candidates] == [("q1-0", 1), ("q1-1", 0)]
   assert first.candidates[0].text == "Tudor did &amp; paid."
