@@ -1,11 +1,13 @@
 """GRU and LSTM: PyTorch's numbers and gradients on the same weights, packing."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from as2jax.layers.recurrent import NAMES, Recurrent, from_torch
 from as2jax.runtime.errors import InputError
@@ -147,6 +149,18 @@ def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectiona
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
       assert np.abs(a).max() > 1e-2
       np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(a).max()), rtol=0)
+
+
+def test_devices_meet_outside_the_loop_alone():
+  mesh = Mesh(np.array(jax.devices()[:2]), ("data",))
+  rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["data"], []))
+  layer, data = recurrent("lstm", True), lay([(0, 1), (3, 4)], 14)
+  loss = lambda params, *data: jnp.square(layer.apply({"params": params}, *data)).sum()
+  shardings = whole, rows, rows, rows
+  lowered = jax.jit(jax.grad(loss), in_shardings=shardings).lower(initialised(layer), *data)
+  loops, entry = lowered.compile().as_text().split("\nENTRY ")
+  meeting = r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(-start)?\("
+  assert " while(" in entry and re.search(meeting, entry) and not re.search(meeting, loops)
 
 
 def test_what_does_not_fit_is_named():

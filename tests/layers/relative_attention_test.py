@@ -1,33 +1,10 @@
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from as2jax.layers.relative_attention import RelativeAttention, relative_shift, sinusoids
-
-
-@pytest.mark.parametrize("queries, keys", [(1, 1), (4, 4), (5, 8), (3, 12)])
-def test_shift_picks_the_column_of_the_distance(queries, keys):
-  scores = np.random.default_rng(0).normal(size=(2, 3, queries, queries + keys))
-  actual = relative_shift(jnp.asarray(scores, jnp.float32), keys)
-  assert actual.shape == (2, 3, queries, keys)
-  distances = keys - np.arange(queries + keys)  # of the columns, as `sinusoids` lays them
-  for i in range(queries):
-    for j in range(keys):
-      (column,) = np.flatnonzero(distances == keys - queries + i - j)
-      np.testing.assert_array_equal(actual[..., i, j], scores[..., i, column].astype(np.float32))
-
-
-def test_sinusoids_are_sines_then_cosines_of_each_distance():
-  actual = np.asarray(sinusoids(3, 5, 4, -1))
-  assert actual.shape == (8, 4)
-  for row, distance in enumerate((5, 4, 3, 2, 1, 0, -1, -2)):
-    slow = distance / 100  # 10000^(2/4)
-    expected = [math.sin(distance), math.sin(slow), math.cos(distance), math.cos(slow)]
-    np.testing.assert_allclose(actual[row], expected, atol=1e-6)
+from as2jax.layers.relative_attention import RelativeAttention, sinusoids
 
 
 def test_clamped_distances_stand_still():

@@ -32,21 +32,11 @@ _ESCAPED = re.compile(r"\\([/*])")
 CONTEXT = ("previous", "next", "title")
 
 
-def lowercase(text: str) -> str:
-  """Lower-case the text."""
-  return text.lower()
-
-
 def alphanumeric(text: str) -> str:
   """Make one space of each run of anything but ASCII letters and digits (CETE's code).
   CETE's rule for TrecQA, `[^a-z0-9]+` on lower-cased text, is ("lowercase", "alphanumeric").
   """
   return _OTHER.sub(" ", text).strip()
-
-
-def mask_numbers(text: str) -> str:
-  """Make each number (1,200.50 and 12/7 are one) `<num>`, as in TrecQA's first release."""
-  return _NUMBER.sub("<num>", text)
 
 
 def ptb(text: str) -> str:
@@ -71,9 +61,10 @@ def unescape_html(text: str) -> str:
 
 
 RULES: dict[str, Callable[[str], str]] = {
-  "lowercase": lowercase,
+  "lowercase": str.lower,
   "alphanumeric": alphanumeric,
-  "mask_numbers": mask_numbers,
+  # Each number (1,200.50 and 12/7 are one) becomes <num>, as in TrecQA's first release.
+  "mask_numbers": functools.partial(_NUMBER.sub, "<num>"),
   "ptb": ptb,
   "html": unescape_html,
 }
