@@ -82,16 +82,9 @@ def make(  # mesh, state and step
   model, loss, first, *, seeds=(0,), lr_multipliers=(), devices=1, clip=1.0, rate=1e-3, name="adam"
 ):
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
-  optimizer = optimizers.direction(
-    name,
-    b1=0.9,
-    b2=0.999,
-    eps=1e-8,
-    clip_norm=clip,
-    weight_decay=0.0,
-    layer_decay=1.0,
-    lr_multipliers=(),
-  )
+  moments = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+  plain = {"weight_decay": 0.0, "layer_decay": 1.0, "lr_multipliers": ()}
+  optimizer = optimizers.from_config({"name": name, **moments, "clip_norm": clip, **plain})
   micro = jax.tree.map(lambda x: x[0, 0], first)
   state = states.create(
     model,

@@ -46,38 +46,23 @@ def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callabl
 
 
 def from_config(section: Mapping[str, Any]) -> optax.GradientTransformation:
-  """Builds the `direction` that a config's section `optimizer` describes."""
-  keys = ("b1", "b2", "eps", "clip_norm", "weight_decay", "layer_decay", "lr_multipliers")
-  return direction(section["name"], **{key: section[key] for key in keys})
-
-
-def direction(
-  name: str,
-  *,
-  b1: float,
-  b2: float,
-  eps: float,
-  clip_norm: float,
-  weight_decay: float,
-  layer_decay: float,
-  lr_multipliers: Sequence[tuple[str, float]],
-) -> optax.GradientTransformation:
   """Chains clipping, the rule and multipliers: the update's direction before the learning rate.
 
   Args:
-    b1, b2, eps: of Adam; AdaDelta's ρ is `b2`.
-    clip_norm: the largest global norm of the gradient, without what is frozen; 0 does not clip.
-    weight_decay: decoupled weight decay, on matrices only.
+    section: `optimizer` of a config. `b1`, `b2`, `eps` are Adam's (AdaDelta's ρ is `b2`), `clip_norm`
+      the largest global norm of the gradient without what is frozen (0 does not clip),
+      `weight_decay` decoupled and of matrices only.
 
   """
-  chain = [_clip(clip_norm)] if clip_norm else []
-  chain.append(RULES[name](b1, b2, eps))
+  chain = [_clip(section["clip_norm"])] if section["clip_norm"] else []
+  chain.append(RULES[section["name"]](section["b1"], section["b2"], section["eps"]))
+  layer_decay, lr_multipliers = section["layer_decay"], section["lr_multipliers"]
   factors = None
   if layer_decay != 1 or lr_multipliers:
     factors = lambda params: multipliers(params, layer_decay, lr_multipliers)
     chain.insert(0, _scale_by(lambda params: jax.tree.map(np.sign, factors(params))))
-  if weight_decay:
-    chain.append(optax.add_decayed_weights(weight_decay, mask=_matrices))
+  if section["weight_decay"]:
+    chain.append(optax.add_decayed_weights(section["weight_decay"], mask=_matrices))
   if factors:
     chain.append(_scale_by(factors))
   return optax.chain(*chain)

@@ -242,13 +242,13 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
     )
   if not section["run"]:
     return None
-  start = WarmStart(config)
-  processes.by_first(lambda: _check_or_copy(start, epath.Path(workdir)))
+  start, workdir = WarmStart(config), epath.Path(workdir)
+
+  def check_or_copy() -> None:
+    if not record.begun(workdir):
+      start.copy_fitted(workdir)
+    elif before := record.read(workdir).get("warm_start"):
+      start.check_unchanged(before)
+
+  processes.by_first(check_or_copy)
   return start
-
-
-def _check_or_copy(start: WarmStart, workdir: epath.Path) -> None:
-  if not record.begun(workdir):
-    start.copy_fitted(workdir)
-  elif before := record.read(workdir).get("warm_start"):
-    start.check_unchanged(before)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import threading
 
 import numpy as np
 import pytest
@@ -10,11 +9,10 @@ import tiny
 from interrupted import interrupted
 
 from as2jax.data import dataset as datasets
-from as2jax.data import trec_files
 from as2jax.evaluation import results
 from as2jax.inference import reevaluate, run
 from as2jax.runtime.errors import InputError
-from as2jax.training import loop, step
+from as2jax.training import loop
 from as2jax.training.loop import train_and_evaluate
 
 RATE = dict(optimizer__rate=3e-3, optimizer__warmup=0.0)
@@ -118,22 +116,6 @@ def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
   assert json.loads((folder / "results.json").read_text()) == content
 
 
-def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path):
-  folder, path = undisturbed[0], tmp_path / "in.tsv"
-  questions = datasets.load("sample").splits["test"][:3]
-  pairs = [f"{q.text}\t{c.text}\n" for q in questions for c in q.candidates]
-  path.write_text("question\tcandidate\n" + "".join(pairs))
-  output = reevaluate.predict(small(epochs=2, mode="predict", predict__input=str(path)), folder)
-  rows = [line.split("\t") for line in output.read_text().splitlines()]
-  assert rows[0] == ["question_id", "question", "rank", "score", "candidate_id", "candidate"]
-  run = trec_files.read_run(folder / "eval/test/run.trec")
-  for question in questions:
-    got = [(r[5], float(r[3])) for r in rows[1:] if r[1] == question.text]
-    assert [s for _, s in got] == sorted((s for _, s in got), reverse=True)
-    scores = {c.text: run[question.id][c.id] for c in question.candidates}
-    assert dict(got) == pytest.approx(scores, abs=1e-5)
-
-
 def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkeypatch):
   folder, output = undisturbed[0], tmp_path / "out.tsv"
   (tmp_path / "in.tsv").write_text(
@@ -195,20 +177,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
   with pytest.raises(InputError, match=message):
     train_and_evaluate(small(optimizer__rate=1e30), tmp_path / "x")
   assert not (tmp_path / "x/results.json").exists()
-
-
-def test_the_step_is_compiled_while_dev_is_evaluated(tmp_path, monkeypatch):
-  traced, differentiate = [], step.differentiate
-
-  def noted(model, loss, state, batch, *args, **kwargs):
-    beside = threading.current_thread() is not threading.main_thread()
-    traced.append((beside, batch.tokens.ids.shape))
-    return differentiate(model, loss, state, batch, *args, **kwargs)
-
-  monkeypatch.setattr(step, "differentiate", noted)
-  train_and_evaluate(small(), tmp_path / "x")
-  assert [beside for beside, _ in traced] == [True] + [False] * (len(traced) - 1)
-  assert len(traced) == len({shape for _, shape in traced})  # the loop traces none again
 
 
 def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, monkeypatch):

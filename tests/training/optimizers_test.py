@@ -13,7 +13,7 @@ def rule(name="adam", **changes):
   settings = dict(
     b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0, layer_decay=1.0, lr_multipliers=()
   )
-  return optimizers.direction(name, **{**settings, **changes})
+  return optimizers.from_config({"name": name, **settings, **changes})
 
 
 def test_warmup_rises_over_a_part_of_the_first_epoch_and_stays():

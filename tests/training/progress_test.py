@@ -77,7 +77,3 @@ def test_a_terminal_draws_every_phase_and_no_markup(now, monkeypatch):
     "evaluating  epoch 2 of 2",
   ]
   assert " 50 %" in shown and "after 1 epoch" in shown and "[b]:smile:" in shown
-
-
-def test_durations():
-  assert [progress.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]

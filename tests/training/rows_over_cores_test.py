@@ -1,7 +1,5 @@
 """Rows of a batch over the cores of a CPU change no number: whole steps on one device and on two."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import tiny
 
 from as2jax.data.batches.batcher import stack
 from as2jax.runtime import devices, sharding
-from as2jax.training import build, loop, optimizers
+from as2jax.training import build, optimizers
 from as2jax.training.step import make_train_step
 
 SLOW = pytest.mark.slow
@@ -57,22 +55,6 @@ def test_two_cores_take_the_steps_of_one(preset, words):
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), parameters, split
   )
-
-
-def test_a_run_lets_cores_share_what_is_worth_it(tmp_path, monkeypatch):
-  """A small batch costs two cores more, for the sum of their gradients, than it saves them."""
-  meshes, make = [], loop.make_train_step
-  noted = lambda *args, mesh, **more: (meshes.append(mesh), make(*args, mesh=mesh, **more))[1]
-  monkeypatch.setattr(loop, "make_train_step", noted)
-  config = tiny.config("triplet", "grouped", batch__shards=1, data__train_fraction=0.1)
-  losses = []
-  for cores, positions in ((1, 10**9), (2, 1)):
-    monkeypatch.setattr(sharding, "POSITIONS_A_CORE", positions)
-    loop.train_and_evaluate(config, tmp_path / str(cores))
-    assert meshes.pop().shape["rows"] == cores
-    log = (tmp_path / str(cores) / "metrics.jsonl").read_text().splitlines()
-    losses.append([row["loss"] for row in map(json.loads, log) if "loss" in row])
-  assert losses[0] and losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
 def test_cores_hold_no_more_copies_than_half_of_the_memory(monkeypatch):
