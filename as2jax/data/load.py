@@ -32,18 +32,14 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   for paths, columns or drop with the name of a known data set.
   """
   normalise.check(tuple(section.rules))
-  if task == "retrieve" and section.name in pools():
+  spec = datasets.SPECS.get(section.name)
+  if task == "retrieve" and spec and spec.is_pool:
     return _retrieval(section)
   dataset = _own(section) if section.name in (FILES, ASNQ_FILES) else _known(section)
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
   dataset = dataclasses.replace(dataset, splits=_changed(dataset, section))
   return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
-
-
-def pools() -> tuple[str, ...]:
-  """Return the names of the retrieval data sets."""
-  return tuple(spec.name for spec in datasets.SPECS.values() if spec.is_pool)
 
 
 def _changed(dataset: Dataset, section: Any, *, rules: bool = True) -> Splits:

@@ -168,13 +168,6 @@ def test_the_parts_of_squad():
   assert made.contents == actual.contents
 
 
-POOL = (
-  Passage("p0", "One.", "T", "", "Two.", "One. Two."),
-  Passage("p1", "Two.", "T", "One.", "", "One. Two."),
-  Passage("p2", "One.", "U", "", "", "One."),
-)
-
-
 def test_one_query_a_text():
   queries = (
     Query("a", "who ?", ("p0", "p1"), (2, 1)),
