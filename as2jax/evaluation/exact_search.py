@@ -148,7 +148,15 @@ class Searcher:
     over, states = NamedSharding(self.mesh, P(AXES)), []
     thresholds = [put(t, NamedSharding(self.mesh, P())) for t in thresholds]
     for _, ids in parts:
-      states.append(put(_empty(self.mesh.size, self.queries, self.k, ids.shape[1:]), over))
+      shape, (judgements, right) = (self.mesh.size, self.queries), ids.shape[1:]
+      empty = (
+        np.full((*shape, self.k), -np.inf, np.float32),
+        np.full((*shape, self.k), NONE, np.int32),
+        np.full((*shape, judgements, right), -np.inf, np.float32),
+        np.zeros((*shape, judgements), np.int32),
+        np.zeros((*shape, judgements), np.int32),
+      )
+      states.append(put(empty, over))
     size = self.rows * self.mesh.size
     for start in range(0, pool.shape[0], size):
       block = np.asarray(pool[start : start + size], np.float32)
@@ -173,17 +181,6 @@ def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int) -> np
     for i, entries in enumerate(one):
       table[i, t, : len(entries)] = entries
   return table
-
-
-def _empty(devices: int, queries: int, k: int, right: tuple[int, int]) -> tuple[np.ndarray, ...]:
-  shape = (devices, queries)
-  return (
-    np.full((*shape, k), -np.inf, np.float32),
-    np.full((*shape, k), NONE, np.int32),
-    np.full((*shape, *right), -np.inf, np.float32),
-    np.zeros((*shape, right[0]), np.int32),
-    np.zeros((*shape, right[0]), np.int32),
-  )
 
 
 @functools.cache

@@ -86,9 +86,15 @@ def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
   ideal = np.concatenate([[1.0], np.cumsum(1 / np.log2(np.arange(2, 12)))])
   ideal = ideal[np.minimum(ranking.positives, 10)]
   first = summed(np.where(ranking.rank == 1, share, 0.0))
+  # Of the first group with a positive, in which the first positive is.
+  deciding = np.flatnonzero((ranking.before == 0) & (ranking.relevant > 0))
+  begin, right = np.flatnonzero(ranking.place == 0)[deciding], ranking.relevant[deciding]
+  wrong, reciprocal = ranking.size[deciding] - right, np.zeros(total)
+  expected = reciprocal_of_first(ranking.rank[begin] - 1, wrong, right)
+  reciprocal[ranking.question[begin]] = expected
   return {
     "map": summed(share * positives_to_rank / ranking.rank) / positives,
-    "mrr": _reciprocal_rank(ranking),
+    "mrr": reciprocal,
     "p@1": first,
     "r@1": first / positives,
     "r@5": summed(np.where(ranking.rank <= 5, share, 0.0)) / positives,
@@ -248,17 +254,6 @@ def _descending_ids(ids, lengths):
   # Python orders strings by code point, which is the order of their UTF-8 bytes.
   number = {text: -i for i, text in enumerate(sorted(set(flat)))}
   return np.array([number[text] for text in flat], np.int64)
-
-
-def _reciprocal_rank(ranking: _Ranking) -> np.ndarray:
-  """Return the expectation of 1 / (rank of the first positive), [n] (0 without one)."""
-  reciprocal = np.zeros(len(ranking.positives))
-  deciding = np.flatnonzero((ranking.before == 0) & (ranking.relevant > 0))
-  first = np.flatnonzero(ranking.place == 0)[deciding]
-  right = ranking.relevant[deciding]
-  wrong = ranking.size[deciding] - right
-  reciprocal[ranking.question[first]] = reciprocal_of_first(ranking.rank[first] - 1, wrong, right)
-  return reciprocal
 
 
 def reciprocal_of_first(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:

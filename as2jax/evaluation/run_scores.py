@@ -103,7 +103,7 @@ def load(
         )
   for name in names:
     if name not in sources:
-      sources[name] = {}, _files(name, judge, split)
+      sources[name] = {}, _files(name, judge)
   rule, data = _rule(question_filter, judge[0] if judge else {}, split)
   fingerprint = facts[first][f"data ({split})"] if judge else ""
   loaded, counted = [], []
@@ -171,7 +171,7 @@ def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
   return metrics.RULES[rule](table["candidates"], table["positives"])
 
 
-def _files(name: str, judge: Source | None, split: str) -> dict[str, Table]:
+def _files(name: str, judge: Source | None) -> dict[str, Table]:
   """Return the tables of a system's files: as they are, or of run files by a run's judgements."""
   tables: dict[str, Table] = {}
   for file in [name] if epath.Path(name).exists() else name.split(","):
@@ -180,9 +180,10 @@ def _files(name: str, judge: Source | None, split: str) -> dict[str, Table]:
         f"{name}: {file} is no file, or is given twice: give folders of finished runs, each as an "
         "argument of its own, or tables and TREC run files, those of a system's seeds joined by commas"
       )
-    tables[file] = (
-      _measured(file, judge) if is_run_file(file) else trec_files.read_per_question(file)
-    )
+    if is_run_file(file):
+      tables[file] = _measured(file, judge)
+    else:
+      tables[file] = trec_files.read_per_question(file)
   return tables
 
 
@@ -229,13 +230,11 @@ def scores_of(path: epath.PathLike, questions: Sequence[Question], run: Run) -> 
   found = []
   for question in questions:
     ids = [candidate.id for candidate in question.candidates]
-    if ids and question.id not in run:
-      raise InputError(f"{path}: question {question.id!r} is missing: it ranks other questions")
     ranked = run.get(question.id, {})
     for id in sorted(set(ids) ^ set(ranked))[:1]:
       raise InputError(
         f"{path}: question {question.id!r}: it {'ranks' if id in ranked else 'lacks'} the candidate "
-        f"{id!r}: a run file must rank the question's candidates, all of them and no others"
+        f"{id!r}: a run file must rank each question's candidates, all of them and no others"
       )
     found.append(_float32([ranked[id] for id in ids]))
   return found
