@@ -240,7 +240,6 @@ def scores_of(
 
 
 def _by_function(system: Scorer, questions: Sequence[Question]) -> list[np.ndarray]:
-  """Return a function's scores as float32."""
   name, outputs, scores = _called(system), system(questions), []
   try:
     for question, values in zip(questions, list(outputs), strict=True):

@@ -208,7 +208,6 @@ def _head(
 
 
 def _labels(names: Sequence[str], activation: str) -> dict[str, Any]:
-  """Returns what the config of a classifier says of its classes, and of how a score is made of logits."""
   return {
     "id2label": {str(i): name for i, name in enumerate(names)},
     "label2id": {name: i for i, name in enumerate(names)},

@@ -182,7 +182,6 @@ def is_run(folder: epath.PathLike) -> bool:
 
 
 def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
-  """Returns the ranker of a published folder, which has neither seeds nor data."""
   folder = hub.resolve(source)
   config = base.get_config()
   config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
@@ -239,7 +238,6 @@ def _positions(folder: epath.PathLike) -> int | None:
 
 
 def _similarity(folder: epath.Path) -> str:
-  """Returns the score by which a bi-encoder's folder compares vectors."""
   if not (folder / sentence_folder.MODULES).exists():
     raise InputError(
       f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and no sequence classifier), which "

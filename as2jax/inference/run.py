@@ -253,7 +253,6 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list
 
 
 def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
-  """Raises InputError where the config describes another model than the run's at `path`."""
   there = read_object(path, "it was changed by hand; put it back as it was")
   # For keys that are younger than the run.
   default = flatten({"data": json.loads(base.get_config().data.to_json())})

@@ -81,7 +81,7 @@ def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> lis
 
 
 class _Opened:
-  """Hold a run, whose best seed's parameters are opened when the first picture is asked for."""
+  """Hold a run; its parameters are opened when the first picture is asked for."""
 
   def __init__(self, number: int, label: str, split: str, run: Run):
     self.number, self.label, self.split, self.run = number, label, split, run

@@ -133,9 +133,8 @@ def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     if "p_t" in row:
       line.append(f"{row['difference']:+.4f}".replace("-", "−"))
       line.append(_four(row["difference_half_width"]))
-      for name in compare.TESTED[:2]:
-        line.append(compare.p_text(row[name]))
-      line.append("–" if row["p_methods"] is None else compare.p_text(row["p_methods"]))
+      for name in (*compare.TESTED[:2], "p_methods"):
+        line.append("–" if row[name] is None else compare.p_text(row[name]))
     cells.append(line + [""] * (len(cells[0]) - len(line)))
   return cells
 

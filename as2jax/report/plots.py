@@ -83,8 +83,8 @@ class Curve(NamedTuple):
 
   label: str
   number: int
-  x: tuple[float, ...]
-  y: tuple[float, ...]
+  x: Sequence[float]
+  y: Sequence[float]
   best: float | None = None  # the step of its best checkpoint
 
 
@@ -134,20 +134,20 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[Sequence[float]]:
   return [np.mean(points[start : start + size], axis=0).tolist() for start in starts]
 
 
-def _is_number(value: Any) -> bool:
-  return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-
-
 def _curves(number: int, system: System, name: str, *, best: bool = False) -> list[Curve]:
   """Return a curve a seed of a column of the log; `best`: with the step of its best checkpoint."""
   outcomes = (system.content or {}).get("seeds", ())
   steps = {outcome["seed"]: float(outcome["best_step"]) for outcome in outcomes}
   curves = []
   for seed in system.seeds:
-    rows = [row for row in system.log if row["seed"] == seed and _is_number(row.get(name))]
-    if rows:
+    x, y = [], []
+    for row in system.log:
+      value = row.get(name)
+      if row["seed"] == seed and isinstance(value, (int, float)) and value == value:
+        x.append(float(row["step"]))
+        y.append(float(value))
+    if x:
       label = f"{system.label}, seed {seed}" if len(system.seeds) > 1 else system.label
-      x, y = zip(*((float(row["step"]), float(row[name])) for row in rows))
       curves.append(Curve(label, number, x, y, steps.get(seed) if best else None))
   return curves
 
