@@ -60,7 +60,8 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   text = modes.run(config, str(folder))
   assert "map[own-clean/test]" in text
   assert (folder / "eval/test/run.trec").read_bytes() == kept
-  assert (folder / "evaluations/own-test/results.json").exists()
+  assert [place.name for place in (folder / "evaluations").iterdir()] == ["own-test"]
+  assert results.times_evaluated(folder, "test", "own") == 1
   content = json.loads((folder / "results.json").read_text())
   assert "map[sample-clean/test]" in content["metrics"]
   config.evaluation.data, config.data.drop = "sample:test", True  # as the run's own files were read
@@ -83,14 +84,6 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
 def test_what_a_run_does_not_take_is_refused(finished_run, capsys, options, told):
   assert app.run(["evaluate", str(finished_run("bm25")), *options]) == 2
   assert told in capsys.readouterr().err
-
-
-def test_the_run_counts_its_evaluations(copied, tmp_path):
-  run, path = Run(copied("bm25")), own_file(tmp_path)
-  first = reevaluate.evaluate_on(run, as2jax.dataset(path))
-  assert reevaluate.evaluate_on(run, as2jax.dataset(path))["metrics"] == first["metrics"]
-  assert [folder.name for folder in (run.folder / "evaluations").iterdir()] == ["own-test"]
-  assert results.times_evaluated(run.folder, "test", "own") == 2
 
 
 def exported(finished_run):
