@@ -15,13 +15,13 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
   `lengths` `[n]` lie between 1 and `row_length`. Returns the row of each unit `[n]`, its first
   position there `[n]`, and the number of rows: a pure function, in which ties keep the order given.
   """
-  n = len(lengths)
-  row, start = np.zeros(n, np.int32), np.zeros(n, np.int32)
+  lengths = np.asarray(lengths)
+  needs, row, start = lengths.tolist(), [0] * len(lengths), [0] * len(lengths)
   by_free: list[list[int]] = [[] for _ in range(row_length + 1)]
   occupied = 0  # bit f is set where some row has exactly f free tokens: best fit is one bit scan
   used = 0
-  for i in np.argsort(-np.asarray(lengths), kind="stable").tolist():
-    need = int(lengths[i])
+  for i in np.argsort(-lengths, kind="stable").tolist():
+    need = needs[i]
     if not 1 <= need <= row_length:
       raise ValueError(f"unit {i} has {need} tokens; a row holds 1 to {row_length}")
     fitting = occupied >> need
@@ -35,7 +35,7 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
     row[i], start[i] = r, row_length - free
     by_free[free - need].append(r)
     occupied |= 1 << (free - need)
-  return row, start, used
+  return np.array(row, np.int32), np.array(start, np.int32), used
 
 
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
