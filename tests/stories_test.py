@@ -202,7 +202,7 @@ def test_a_person_who_stops_and_goes_on(installed):
 
 def assert_same_to_the_bit(one, other):
   """Of two runs: parameters and the optimiser's state at the end, and the best parameters."""
-  from as2jax.training.checkpoints import read_tree
+  import orbax.checkpoint as ocp
 
   for kind, item in (("latest", "state"), ("best", "variables")):
     numbers = [
@@ -211,7 +211,12 @@ def assert_same_to_the_bit(one, other):
     ]
     step = max(map(int, numbers[0]))
     assert step == max(map(int, numbers[1]))
-    trees = [read_tree(run / "checkpoints" / kind / str(step) / item) for run in (one, other)]
+    reader, trees = ocp.PyTreeCheckpointHandler(), []
+    for run in (one, other):
+      path = run.absolute() / f"checkpoints/{kind}/{step}/{item}"
+      found, structure = jax.tree.flatten(reader.metadata(path).tree)
+      host = structure.unflatten([ocp.RestoreArgs(restore_type=np.ndarray)] * len(found))
+      trees.append(reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=host)))
     leaves, others = map(jax.tree.leaves_with_path, trees)
     assert len(leaves) == len(others) > 10
     for (path, a), (other_path, b) in zip(leaves, others, strict=True):

@@ -10,7 +10,7 @@ from interrupted import interrupted
 
 from as2jax.data import dataset as datasets
 from as2jax.evaluation import results
-from as2jax.inference import reevaluate, run
+from as2jax.inference import reevaluate
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop
 from as2jax.training.loop import train_and_evaluate
@@ -114,25 +114,6 @@ def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
   again = reevaluate.reevaluate(small(epochs=2, mode="evaluate"), folder)
   assert again["metrics"] == content["metrics"]
   assert json.loads((folder / "results.json").read_text()) == content
-
-
-def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkeypatch):
-  folder, output = undisturbed[0], tmp_path / "out.tsv"
-  (tmp_path / "in.tsv").write_text(
-    "question\tcandidate\nwhat is a glacier\tIce.\nwhat is ice\tWater.\n"
-  )
-  read = run.read_best
-
-  def damaged(*arguments, **options):
-    actual = read(*arguments, **options)
-    actual["trainable"]["encoder/embeddings/norm/bias"][0, 0] = np.nan
-    return actual
-
-  monkeypatch.setattr(run, "read_best", damaged)
-  options = {"predict__input": str(tmp_path / "in.tsv"), "predict__output": str(output)}
-  with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):
-    reevaluate.predict(small(epochs=2, mode="predict", **options), folder)
-  assert not output.exists()
 
 
 def test_seeds_that_train_together_stop_each_by_itself(tmp_path, monkeypatch):
