@@ -241,16 +241,12 @@ def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, An
 def _theta(config: Mapping[str, Any], kind: str, key: str, default: float) -> float | None:
   """Returns the base of the rotary positions of a kind of layers, None where the config has null."""
   rope = (config.get("rope_parameters") or {}).get(kind) or {}
-  theta = rope.get("rope_theta", config.get(key, default))
-  if theta is None and kind == _KINDS[1]:
-    return None
-  number = type(theta) in (int, float) and 1 < theta < 1e12
-  if rope.get("rope_type", "default") != "default" or not number:
+  if rope.get("rope_type", "default") != "default":
     raise ValueError(
-      f"{key} is {theta!r:.80}, rope_parameters {rope}; only rotary positions of type 'default' with "
-      "a number above 1 are implemented"
+      f"rope_parameters {rope}: only rotary positions of type 'default' are implemented"
     )
-  return float(theta)
+  theta = rope.get("rope_theta", config.get(key, default))
+  return None if theta is None else float(theta)
 
 
 def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:

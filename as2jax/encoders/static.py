@@ -103,7 +103,7 @@ def prepare(
   check_word(unknown_words, word_vectors.UNKNOWN_WORDS, "unknown_words")
   counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
   wanted = {*counts, *markers}
-  vectors = word_vectors.read(path, None if vocabulary == "file" else wanted, lower=True)
+  vectors = word_vectors.read(path, None if vocabulary == "file" else wanted)
   there = set(vectors.words)
   ordered = word_tokenizer.by_frequency(counts)
   known = [word for word in ordered if word in there or word.lower() in there]

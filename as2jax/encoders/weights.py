@@ -22,9 +22,6 @@ from as2jax.runtime.files import read_object, refuse_others
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_WEIGHTS, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 FILES = (WEIGHTS, INDEX, TORCH_WEIGHTS, TORCH_INDEX)  # the first that a folder has is read
-# safetensors finds bfloat16 by its name once ml_dtypes has registered it with numpy, as here.
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-
 Wanted = Callable[[str], bool]
 
 
@@ -124,7 +121,9 @@ def _read_safetensors(file: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]
   with safetensors.safe_open(os.fspath(file), framework="np") as reader:
     for name in filter(wanted, reader.keys()):
       tensor = reader.get_tensor(name)
-      tensors[name] = tensor.astype(np.float32) if tensor.dtype == BFLOAT16 else tensor
+      # safetensors finds bfloat16 by its name, which ml_dtypes registers with numpy.
+      half = tensor.dtype == ml_dtypes.bfloat16
+      tensors[name] = tensor.astype(np.float32) if half else tensor
   return tensors
 
 

@@ -39,23 +39,17 @@ class Vectors:
   statistics: dict[str, Any]
 
 
-def read(path: epath.PathLike, vocabulary: Collection[str] | None, *, lower: bool) -> Vectors:
-  """Reads the vectors of the words in `vocabulary`; of the rows of one word the first counts.
+def read(path: epath.PathLike, vocabulary: Collection[str] | None) -> Vectors:
+  """Reads the vectors of the words in `vocabulary` (None: of all) and of their lower-cased forms.
 
-  Malformed rows (fewer or more than d numbers, no word, a word that is not UTF-8; among the rows kept
-  also what is no finite number) are left out and counted.
-
-  InputError where more than `TOLERATED` are malformed or missing, or no word is there.
-
-  Args:
-    path: of the file; in a zip with several members, `FILE.zip:MEMBER`.
-    vocabulary: the words; None for every row.
-    lower: whether to keep the row of the lower-cased form of each word too.
-
+  Of the rows of one word the first counts. Malformed rows (fewer or more than d numbers, no word, a word
+  that is not UTF-8; among the rows kept also what is no finite number) are left out and counted.
+  InputError where more than `TOLERATED` are malformed or missing, or no word is there. A zip with
+  several members is named as `FILE.zip:MEMBER`.
   """
   wanted = None
   if vocabulary is not None:
-    forms = [*vocabulary, *(word.lower() for word in vocabulary)] if lower else vocabulary
+    forms = [*vocabulary, *(word.lower() for word in vocabulary)]
     wanted = {word.encode("utf-8", "replace") for word in forms}
   words: dict[bytes, None] = {}
   values = array.array("f")
@@ -179,14 +173,13 @@ def lookup(
     at = row.get(word, row.get(word.lower()))
     if at is not None:
       table[i] = vectors.table[at]
+    elif unknown_words == "uniform":
+      seed = hashlib.sha256(word.encode("utf-8", "replace")).digest()[:8]
+      random = np.random.default_rng(int.from_bytes(seed, "little"))
+      table[i] = random.uniform(-UNIFORM, UNIFORM, table.shape[1])
     else:
-      table[i] = _drawn(word, table.shape[1]) if unknown_words == "uniform" else mean
+      table[i] = mean
   return table
-
-
-def _drawn(word: str, dimension: int) -> np.ndarray:
-  seed = int.from_bytes(hashlib.sha256(word.encode("utf-8", "replace")).digest()[:8], "little")
-  return np.random.default_rng(seed).uniform(-UNIFORM, UNIFORM, dimension).astype(np.float32)
 
 
 def write(path: epath.PathLike, words: Sequence[str], table: Float32[np.ndarray, "n d"]) -> None:

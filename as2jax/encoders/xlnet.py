@@ -129,12 +129,6 @@ def _classifier(config: Mapping[str, Any], width: int) -> tuple[str, list]:
   return "cls_last", layers
 
 
-def _classifier_settings(pooler: bool, rate: float) -> dict[str, Any]:
-  activation = {True: "tanh", False: "linear"}[pooler]
-  head = {"summary_type": "last", "summary_use_proj": pooler, "summary_activation": activation}
-  return {**head, "summary_last_dropout": rate}
-
-
 XLNET = register(
   Transformer(
     name="xlnet",
@@ -190,7 +184,12 @@ XLNET = register(
     },
     settings=lambda encoder: {"dropatt": encoder.attention_dropout},
     bare_head=True,
-    classifier_settings=_classifier_settings,
+    classifier_settings=lambda pooler, rate: {
+      "summary_type": "last",
+      "summary_use_proj": pooler,
+      "summary_activation": "tanh" if pooler else "linear",
+      "summary_last_dropout": rate,
+    },
     classifier=_classifier,
     published={
       "xlnet-base-cased": dict(vocab_size=32000, d_model=768, n_layer=12, n_head=12, d_inner=3072),

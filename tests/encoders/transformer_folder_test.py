@@ -95,7 +95,7 @@ REFUSED = [
   (MODERNBERT, {"layer_types": KINDS[:2]}, "layer_types: only 3 layers of"),
   (MODERNBERT, {"layer_types": KINDS[1:] + KINDS[1:2]}, "the first in every n-th layer"),
   (MODERNBERT, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is .*yarn"),
-  (MODERNBERT, {"global_rope_theta": "far"}, "global_rope_theta is 'far'"),
+  (MODERNBERT, {"global_rope_theta": "far"}, "to float: 'far'"),
 ]
 
 

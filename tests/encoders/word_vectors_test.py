@@ -40,8 +40,8 @@ def file(folder: pathlib.Path, data: bytes, name="vectors.txt"):
   return folder / name
 
 
-def read(path, vocabulary=None, lower=False):
-  return word_vectors.read(path, vocabulary, lower=lower)
+def read(path, vocabulary=None):
+  return word_vectors.read(path, vocabulary)
 
 
 def as_dict(vectors):
@@ -99,10 +99,10 @@ def test_only_the_vocabulary_is_kept(tmp_path):
     "ice": VALUES["ice"],
     "Caves": VALUES["Caves"],
   }
-  lower = read(path, ["ICE", "caves", "THE"], lower=True)
+  lower = read(path, ["ICE", "caves", "THE"])
   assert lower.words == ("the", "ice")
   with pytest.raises(InputError, match="none of the 1 words asked for"):
-    read(path, {"ICE"})
+    read(path, {"absent"})
 
 
 MALFORMED = (

@@ -25,7 +25,7 @@ def main(arguments):
 
 
 def vectors(path, vocabulary=None):
-  return word_vectors.read(path, vocabulary, lower=False)
+  return word_vectors.read(path, vocabulary)
 
 
 def pairs(topics=2, each=400):

@@ -70,7 +70,7 @@ def _vectors() -> list[Reader]:
 
   def read(path: pathlib.Path, damaged: bytes | None) -> bool:
     """All rows that differ from the file's are counted: none is lost or added in silence."""
-    vectors = word_vectors.read(path, None, lower=False)
+    vectors = word_vectors.read(path, None)
     statistics = vectors.statistics
     if damaged is None:  # packed: every byte is checked
       return statistics["rows"] == 100 and len(vectors.words) == 100
