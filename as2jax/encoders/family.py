@@ -164,6 +164,7 @@ class Transformer(Family):
     name: Hugging Face's `model_type`, and `encoder.name` of a config.
     token: whose vector stands for a unit: `cls` (first) or `cls_last`.
     keys: of its config; width and heads are those of the hidden size and the heads that share it.
+    variants: keys of its config for what is not implemented: true ones are refused.
     names: parameter path -> tensor in transformers, `{}` the layer.
     classes: the stem of transformers' classes (`Bert`Model, `Bert`ForSequenceClassification).
     prefix: of the encoder's names in a file of a model with a head.
@@ -176,7 +177,7 @@ class Transformer(Family):
     first_stacked: number of the layer that is the first of a stack.
     ours, theirs: turn a tensor of one layer into a parameter, and back.
     rename: a tensor's stored name without its prefix -> its name in `names`.
-    adapt: (config, fields) -> further fields; ValueError for a variant that is not implemented.
+    adapt: (config, fields) -> further fields; ValueError for what is not implemented.
     settings: encoder -> further keys of its config.
     is_of: whether an encoder of the class `module` is of this family.
     bare_head: whether its sequence classifier may lack the layer before its head.
@@ -198,6 +199,7 @@ class Transformer(Family):
   typed: bool
   published: Mapping[str, Mapping[str, Any]]
   aliases: tuple[str, ...] = ()
+  variants: tuple[str, ...] = ()
   width: str = "hidden_size"
   heads: str = "num_attention_heads"
   pooler: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -219,6 +221,9 @@ class Transformer(Family):
     """Returns the encoder's fields that a parsed config states; ValueError for what is not implemented."""
     fields = {key.field: key.read(config) for key in self.keys}
     fields.pop("", None)
+    for key in self.variants:
+      if config.get(key):
+        raise ValueError(f"{key} is {config[key]!r:.80}; only false is implemented")
     width, heads = config[self.width], config[self.heads]
     if width % heads:
       raise ValueError(

@@ -219,8 +219,6 @@ _KINDS = ("full_attention", "sliding_attention")
 
 def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
   """Reads the attention of published configs and of transformers 5 (`layer_types`)."""
-  if config.get("rope_scaling"):
-    raise ValueError(f"rope_scaling is {config['rope_scaling']!r:.80}, which is not implemented")
   widely = _theta(config, "full_attention", "global_rope_theta", 160_000.0)
   near = _theta(config, "sliding_attention", "local_rope_theta", 10_000.0)
   if near is None:  # as the original code has it: one base for all layers
@@ -316,6 +314,7 @@ MODERNBERT = register(
     special={"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
     typed=False,
     adapt=_adapt,
+    variants=("attention_bias", "mlp_bias", "norm_bias", "rope_scaling"),
     settings=lambda encoder: {
       "global_rope_theta": encoder.global_theta,
       "local_rope_theta": encoder.local_theta,

@@ -23,6 +23,8 @@ from as2jax.runtime.files import read_json
 # `encoder.name` of what is opened with all that its folder says.
 PUBLISHED = ("sentence_bert", "reranker")
 SETTINGS = "config_sentence_transformers.json"
+# Keys of these files that change what the transformer reads, and are not implemented.
+NOT_READ = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 TRANSFORMER_CONFIG = "sentence_bert_config.json"  # older releases name it by the architecture
 # The library's pooling modes -> those of `as2jax.layers.pooling`, in the order in which it joins
 # the vectors of a folder that names its modes by flags.
@@ -105,6 +107,11 @@ def described(
   """Adds the length of texts (without a statement the tokeniser's limit) and their lower-casing."""
   file = (*sorted(transformer.glob("sentence_*_config.json")), transformer / TRANSFORMER_CONFIG)[0]
   settings = read_config(file)
+  for key in NOT_READ:
+    if settings.get(key):
+      raise InputError(
+        f"{file}: {key} is {settings[key]!r:.80}, which changes texts and is not read"
+      )
   length = settings.get("max_seq_length")
   if length is None:
     length = read_config(transformer / "tokenizer_config.json").get("model_max_length", math.inf)
@@ -155,7 +162,10 @@ def read_prompts(folder: epath.Path) -> tuple[str, str, str]:
   """Reads what is put before questions and before candidates, else the default, and the default."""
   settings = read_config(folder / SETTINGS)
   prompts = settings.get("prompts") or {}
-  default = candidate = prompts.get(settings.get("default_prompt_name"), "")
+  name = settings.get("default_prompt_name")
+  if name not in (None, *prompts):
+    raise InputError(f"{folder / SETTINGS}: default_prompt_name is {name!r}, none of its prompts")
+  default = candidate = prompts.get(name, "")
   for name in ("corpus", "passage", "document"):  # the last that is there
     candidate = prompts.get(name, candidate)
   return prompts.get("query", default), candidate, default

@@ -179,6 +179,7 @@ XLNET = register(
     typed=True,
     ours=_ours,
     theirs=_theirs,
+    variants=("bi_data", "same_length"),
     adapt=lambda config, fields: {
       "attention_dropout": Key("dropatt", "", fields["hidden_dropout"], below=1.0).read(config)
     },

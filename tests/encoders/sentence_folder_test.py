@@ -208,6 +208,14 @@ FIRST = [
     (lambda f: modules_of(f, ("../x", FIRST[0][1]), FIRST[1]), "place of its own"),
     (lambda f: modules_of(f, FIRST[0]), "no Pooling follows"),
     (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: absent, or"),
+    (
+      lambda f: change(f / "0_Transformer" / "sentence_bert_config.json", query_length=5),
+      "sentence_bert_config.json: query_length is 5, which changes texts",
+    ),
+    (
+      lambda f: change(f / "config_sentence_transformers.json", {}, default_prompt_name="p"),
+      "default_prompt_name is 'p', none of its prompts",
+    ),
     (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="sum"), "'sum'.*modes are cls"),
     (lambda f: change(f / "2_Dense" / "config.json", out_features=6), r"\(5, 16\).*\(6, 16\)"),
     (lambda f: change(f / "2_Dense" / "config.json", activation_function="torch.nn.SiLU"), "SiLU"),

@@ -92,6 +92,8 @@ REFUSED = [
   ({**CONFIG, "model_type": "mpnet"}, {"relative_attention_num_buckets": 2}, "num_buckets is 2"),
   (XLNET, {"n_head": 3}, "d_model 8 is not a multiple of n_head 3"),
   (XLNET, {"attn_type": "none"}, "attn_type is 'none'; expected bi, uni"),
+  (XLNET, {"bi_data": True}, "bi_data is True; only false"),
+  (MODERNBERT, {"attention_bias": True}, "attention_bias is True; only false"),
   (MODERNBERT, {"layer_types": KINDS[:2]}, "layer_types: only 3 layers of"),
   (MODERNBERT, {"layer_types": KINDS[1:] + KINDS[1:2]}, "the first in every n-th layer"),
   (MODERNBERT, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is .*yarn"),
