@@ -66,6 +66,11 @@ def load_backend(folder: epath.Path) -> Any:
     settings = {}
     if (folder / _SETTINGS).exists():
       settings = read_object(folder / _SETTINGS, "get the file again")
+      if (side := settings.get("truncation_side") or "right") != "right":
+        told = (
+          f"{folder / _SETTINGS}: truncation_side is {side!r}, but long texts are cut at their end"
+        )
+        raise InputError(f"{told} here; set it to 'right' to accept that")
     if file == "tokenizer.json":
       text = (folder / file).read_text(encoding="utf-8")
       return _as_stated(Tokenizer.from_str(text), text, settings)

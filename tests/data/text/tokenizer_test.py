@@ -203,6 +203,10 @@ def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
     ({"tokenizer.json": b'{"version": "1.0", "mod'}, "tokenizer.json is not a tokeniser"),
     ({"vocab.txt": b"[UNK]\n[CLS]\nice\n"}, r"vocab.txt: .* 3 entries lacks \[SEP\]"),
     ({"vocab.txt": b"ice", "tokenizer_config.json": b"{"}, "config.json: not valid JSON"),
+    (
+      {"vocab.txt": b"ice", "tokenizer_config.json": b'{"truncation_side": "left"}'},
+      "truncation_side is 'left', but long texts are cut at their end",
+    ),
     ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
     ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
     ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .Error parsing message"),
