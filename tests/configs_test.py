@@ -200,6 +200,12 @@ class Recorder:
   def items(self):
     return [(key, self[key]) for key in self._config]
 
+  def copy_and_resolve_references(self):
+    return Recorder(self._config.copy_and_resolve_references(), self._read, self._prefix)
+
+  def unlock(self):
+    return self
+
   def to_json(self, **options):
     return self._config.to_json(**options)  # writes all down, which is no use of any
 

@@ -16,14 +16,14 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 238,
-  "product lines": 38_520,
-  "product statements": 22_710,
-  "comprehensions per 1,000 statements": 45,
+  "product files": 235,
+  "product lines": 36_200,
+  "product statements": 21_060,
+  "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 28_930,
-  "tracked files": 690,
-  "words of Markdown": 9_700,  # outside tables and code
+  "test lines": 27_430,
+  "tracked files": 680,
+  "words of Markdown": 9_600,  # outside tables and code
 }
 
 

@@ -55,7 +55,8 @@ def _run(arguments: list[str]) -> int | None:
       print(context.get_help(), file=sys.stderr)
       return 2
     place = context.command_path if context else "as2jax"
-    raise InputError(f"{error.format_message()} See {place} --help") from None
+    problem = error.format_message().replace("Value error, ", "").rstrip(".")
+    raise InputError(f"{problem}. See {place} --help") from None
   if status == preemption.INTERRUPTED:  # which is what the library makes of KeyboardInterrupt
     raise KeyboardInterrupt
   return status

@@ -95,7 +95,7 @@ def test_metrics_without_them(copied, capsys):
 
 def test_bad_input(copied, capsys):
   assert app.run(["data", "near-duplicates", str(copied), "--threshold=2"]) == 2
-  assert "--threshold=2.0: give a number above 0" in capsys.readouterr().err
+  assert "'--threshold': Input should be less than or equal to 1" in capsys.readouterr().err
 
 
 def test_the_vectors_follow_the_text_rules_of_the_run(finished_run, monkeypatch):

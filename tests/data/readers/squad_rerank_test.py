@@ -38,7 +38,7 @@ def test_the_command(tmp_path, capsys):
   for arguments, told in (
     ([str(path)], "is the file that is read: name another"),
     ([str(path / "made.tsv")], "name a file in a folder"),
-    ([str(tmp_path / "none.tsv"), "--split=all"], "--split=all: use train, dev or test"),
+    ([str(tmp_path / "none.tsv"), "--split=all"], "'all' is not one of 'train', 'dev', 'test'"),
   ):
     assert app.run([*command, *arguments]) == 2 and told in capsys.readouterr().err
   assert app.run(["data", "squad", str(target), str(tmp_path / "other.tsv")]) == 2
