@@ -4,6 +4,10 @@ Values are one metric's per-question scores, [questions] or [seeds, questions]. 
 better?* The trained parameters are fixed, seeds are averaged per question, the question is the unit
 (`paired_t_test`, `randomization_test`). *Is this method better?* Other seeds would give other
 models, so seeds and questions are both random (`methods_test`).
+
+Questions that share an article are not independent: they are a *group*, and groups are what is drawn. With G groups
+of n_g of Q questions, w_g = n_g/Q and K = Σ w², sums over groups are multiplied by
+c = K / (K − 2 Σ w³ + K²), which is G/(G−1) for equal groups: the expectation is right for independent groups.
 """
 
 import dataclasses
@@ -15,9 +19,64 @@ from as2jax.runtime.errors import InputError
 
 ONE_STAGE = "cannot be told: its seeds began with one first stage"
 ONE_SEED = "cannot be told from one seed"
+TWO_SEEDS = "cannot be told from two seeds"  # with strong luck of a run 8 % of nulls have p < .05
+FEW_GROUPS, LARGE_GROUP = 10, 0.25  # fewer, or a larger share of the questions, is said
 ROUNDED = 1e-9  # relative: tables of per-question scores may have ten digits
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
 _BLOCK = 1 << 22  # signs drawn at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+  """Number the groups of dependent questions.
+
+  Attributes:
+    number: [questions], the number of each question's group, from 0.
+    count: of groups; correction: the factor c of sums over groups.
+
+  """
+
+  number: np.ndarray
+  count: int
+  correction: float
+
+  @classmethod
+  def of(cls, groups: Sequence[str] | None, questions: int) -> "Groups":
+    """Number the groups of `questions` questions by their names; None for each question its own."""
+    number = np.arange(questions)
+    if groups is not None:
+      if len(groups) != questions:
+        raise InputError(
+          f"{len(groups)} groups for {questions} questions: give each question its group"
+        )
+      number = np.unique(np.asarray(groups), return_inverse=True)[1]
+    share = np.bincount(number) / questions
+    squares = float(np.square(share).sum())
+    rest = squares - 2 * float((share**3).sum()) + squares**2
+    return cls(number, len(share), squares / rest if len(share) > 1 else np.inf)
+
+  def sums(self, values: np.ndarray) -> np.ndarray:
+    """Return [..., groups]: the sums of [..., questions] over each group."""
+    return np.apply_along_axis(
+      lambda row: np.bincount(self.number, row, self.count), -1, np.asarray(values)
+    )
+
+  def variance(self, values: np.ndarray) -> float:
+    """Return the variance of the mean of [questions] values, had other groups been drawn."""
+    deviations = self.sums(values - values.mean())
+    return self.correction * float(np.square(deviations).sum()) / len(values) ** 2
+
+  def warning(self) -> str:
+    """Say where groups are too few, or one too large, for their half-widths to be relied on; else ""."""
+    if self.count == len(self.number):
+      return ""
+    largest = np.bincount(self.number).max() / len(self.number)
+    if self.count >= FEW_GROUPS and largest <= LARGE_GROUP:
+      return ""
+    return (
+      f"{len(self.number)} questions from {self.count} groups (articles, series), the largest with "
+      f"{largest:.0%}: half-widths and p-values of so few or unequal groups are rough"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +87,7 @@ class Comparison:
   half_width: float  # 95 %
   p: float  # two-sided
   questions: int
+  groups: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,49 +112,55 @@ class MethodsComparison:
 
 
 def methods_test(
-  a: np.ndarray, b: np.ndarray, *, fixed: tuple[bool, bool] = (False, False)
+  a: np.ndarray,
+  b: np.ndarray,
+  *,
+  fixed: tuple[bool, bool] = (False, False),
+  groups: Sequence[str] | None = None,
 ) -> MethodsComparison:
   """Compare two methods: seeds are nested in the method, questions are crossed with both.
 
   The variance of the difference of means (Obuchowski and Rockette 1995; Clark's quasi-F, 1973) is
 
-    V = s²_A/S_A + s²_B/S_B + s²_d/Q − s²_res (1/S_A + 1/S_B)/Q, never below s²_d/Q,
+    V = s²_A/S_A + s²_B/S_B + V_q − W (1/S_A + 1/S_B), never below V_q,
 
-  with s²_A, s²_B the variances over seeds of the means over questions, s²_d the variance over
-  questions of the difference of the means over seeds, and s²_res the mean square of what seeds and
-  questions leave (pooled over both methods), which the first three terms count twice. The
+  with s²_A, s²_B the variances over seeds of the means over questions, V_q the variance of the
+  mean over groups of questions of the difference of the means over seeds, and W that of what seeds
+  and questions leave (pooled over both methods), which the first three terms count twice. The
   difference over √V is compared with Student's t with Satterthwaite's degrees of freedom, at most
-  Q − 1, and at least those of the term that has the fewest (they would be fewer where the last term
+  G − 1, and at least those of the term that has the fewest (they would be fewer where the last term
   nearly cancels the others).
 
   Args:
-    a, b: `[seeds, questions]` (or `[questions]`, one seed).
+    a, b: `[seeds, questions]` (or `[questions]`, one seed); three seeds at least, where not fixed.
     fixed: whether a and b are without randomness (BM25, an untrained cosine): their seed variance
       is 0, and one run is all there is.
+    groups: the group of each question; None where each is its own.
 
   """
   difference = _differences(a, b)
-  mean, count = float(difference.mean()), len(difference)
-  questions = float(difference.var(ddof=1)) / count
+  mean, by_group = float(difference.mean()), Groups.of(groups, len(difference))
+  questions = by_group.variance(difference)
   terms = []  # of the variance, with their degrees of freedom
-  residual, residual_freedom, inverse = 0, 0, 0
+  residual, runs, inverse = 0.0, 0, 0.0
   for values, known in zip((a, b), fixed, strict=True):
     if known:
       continue
     values = np.atleast_2d(np.asarray(values, np.float64))
     seeds = len(values)
-    if seeds == 1:
-      return MethodsComparison(mean, why=ONE_SEED)
+    if seeds < 3:
+      return MethodsComparison(mean, why=ONE_SEED if seeds == 1 else TWO_SEEDS)
     of_seed = values.mean(1)
     rest = values - values.mean(0) - of_seed[:, None] + values.mean()
     terms.append((float(of_seed.var(ddof=1)) / seeds, seeds - 1))
-    residual += float(np.square(rest).sum())
-    residual_freedom += (seeds - 1) * (count - 1)
+    residual += float(np.square(by_group.sums(rest)).sum())
+    runs += seeds - 1
     inverse += 1 / seeds
-  terms.append((questions, count - 1))
-  terms.append((-(residual / max(residual_freedom, 1)) * inverse / count, residual_freedom))
+  freedom = by_group.count - 1
+  twice = by_group.correction * residual / max(runs, 1) / len(difference) ** 2
+  terms += [(questions, freedom), (-twice * inverse, runs * freedom)]
   variance = sum(term for term, _ in terms)
-  freedom = float(count - 1)
+  freedom = float(freedom)
   if variance > questions:
     fewest = min(f for t, f in terms if t > 0)
     freedom = min(max(variance**2 / sum(t * t / f for t, f in terms if f), fewest), freedom)
@@ -112,13 +178,13 @@ def question_means(values: np.ndarray) -> np.ndarray:
   return values if values.ndim == 1 else values.mean(0)
 
 
-def half_width(values: np.ndarray) -> float | None:
-  """Return the 95 % half-width of the mean over questions (Student's t); None for one question."""
+def half_width(values: np.ndarray, groups: Sequence[str] | None = None) -> float | None:
+  """Return the 95 % half-width of the mean over questions (Student's t); None for one group."""
   values = question_means(values)
-  count = len(values)
-  if count < 2:
+  by_group = Groups.of(groups, len(values))
+  if by_group.count < 2:
     return None
-  return _quantile(count - 1) * float(values.std(ddof=1) / np.sqrt(count))
+  return _quantile(by_group.count - 1) * float(np.sqrt(by_group.variance(values)))
 
 
 def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
@@ -127,29 +193,37 @@ def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
   return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None
 
 
-def paired_t_test(a: np.ndarray, b: np.ndarray) -> Comparison:
-  """Compare two systems by Student's paired t-test over questions (CETE's test), two-sided.
+def paired_t_test(a: np.ndarray, b: np.ndarray, groups: Sequence[str] | None = None) -> Comparison:
+  """Compare two systems by Student's paired t-test over (groups of) questions, two-sided (CETE's test).
 
   A difference that is the same for every question has no variance: p is 1 where it is zero, else 0.
   """
   difference = _differences(a, b)
-  count, mean = len(difference), difference.mean()
-  error = difference.std(ddof=1) / np.sqrt(count)
-  return _comparison(difference, _two_sided(mean, error, count - 1, np.abs(difference).max()))
+  by_group = Groups.of(groups, len(difference))
+  error = np.sqrt(by_group.variance(difference))
+  largest = np.abs(difference).max()
+  p = _two_sided(difference.mean(), error, by_group.count - 1, largest)
+  return _comparison(difference, groups, p)
 
 
 def randomization_test(
-  a: np.ndarray, b: np.ndarray, *, samples: int = 100_000, seed: int = 0
+  a: np.ndarray,
+  b: np.ndarray,
+  groups: Sequence[str] | None = None,
+  *,
+  samples: int = 100_000,
+  seed: int = 0,
 ) -> Comparison:
   """Compare two systems by the paired randomization (sign-flip) test over questions, two-sided.
 
-  Under the null hypothesis each question's difference has either sign with equal probability; p is
-  the share of sign vectors whose |sum| reaches the observed one. Exact where at most 16 differences
-  are not zero; otherwise estimated as (1 + hits) / (1 + samples), which is never 0.
+  Under the null hypothesis each group's differences have either sign, all of them at once, with equal
+  probability; p is the share of sign vectors whose |sum| reaches the observed one. Exact where at most
+  16 sums are not zero; otherwise estimated as (1 + hits) / (1 + samples), which is never 0.
   """
   difference = _differences(a, b)
+  sums = Groups.of(groups, len(difference)).sums(difference)
   # Sorted magnitudes: p depends on neither the order of the questions nor that of the systems.
-  moved = np.sort(np.abs(difference[difference != 0]))
+  moved = np.sort(np.abs(sums[sums != 0]))
   total = moved.sum()
   # Equal sums in exact arithmetic must count as equal after rounding.
   reached = abs(difference.sum()) - 1e-12 * total
@@ -159,7 +233,7 @@ def randomization_test(
 
   if len(moved) <= _EXACT:
     flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
-    return _comparison(difference, hits(flips) / len(flips))
+    return _comparison(difference, groups, hits(flips) / len(flips))
   random = np.random.default_rng(seed)
   block = max(_BLOCK // len(moved), 1)
   count = 0
@@ -168,32 +242,44 @@ def randomization_test(
     bits = np.frombuffer(random.bytes((rows * len(moved) + 7) // 8), np.uint8)
     flips = np.unpackbits(bits, count=rows * len(moved)).reshape(rows, len(moved))
     count += hits(flips.astype(np.float64))
-  return _comparison(difference, (1 + count) / (1 + samples))
+  return _comparison(difference, groups, (1 + count) / (1 + samples))
 
 
 def macro_test(
-  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, samples: int = 100_000, seed: int = 0
+  a: Sequence[np.ndarray],
+  b: Sequence[np.ndarray],
+  groups: Sequence[Sequence[str] | None] | None = None,
+  *,
+  samples: int = 100_000,
+  seed: int = 0,
 ) -> tuple[Comparison, float]:
   """Compare two systems' averages over datasets, each weighing the same; return p of signs beside.
 
   The difference is Σ_k mean_k(a - b) / K. Its error is that of questions drawn anew from the same
-  K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom. The second
-  p is that of the randomization test, in which each question's weighted difference has either sign.
+  K datasets, √(Σ_k V_k) / K, with Welch and Satterthwaite's degrees of freedom. The second p is that
+  of the randomization test, in which the weighted differences of each group have either sign.
   """
   parts = list(map(_differences, a, b))
+  by_group = [
+    Groups.of(one, len(x)) for x, one in zip(parts, groups or [None] * len(parts), strict=True)
+  ]
   every, sizes = np.concatenate(parts), np.array(list(map(len, parts)))
   mean = float(np.mean(list(map(np.mean, parts))))
-  variances = np.array([x.var(ddof=1) / len(x) for x in parts])
+  variances = np.array([one.variance(x) for one, x in zip(by_group, parts, strict=True)])
+  counts = np.array([one.count for one in by_group])
   error = np.sqrt(variances.sum()) / len(parts)
   largest = np.abs(every).max()
   width, freedom = 0.0, 1.0
   if error > 1e-14 * largest:
-    freedom = variances.sum() ** 2 / (variances**2 / (sizes - 1)).sum()
+    freedom = variances.sum() ** 2 / (variances**2 / (counts - 1)).sum()
     width = _quantile(freedom) * float(error)
   questions = len(every)
   weighted = every * np.repeat(questions / len(parts) / sizes, sizes)
-  signs = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
-  return Comparison(mean, width, _two_sided(mean, error, freedom, largest), questions), signs.p
+  before = np.cumsum(counts) - counts
+  names = np.concatenate([one.number + first for one, first in zip(by_group, before, strict=True)])
+  signs = randomization_test(weighted, np.zeros(questions), names, samples=samples, seed=seed)
+  p = _two_sided(mean, error, freedom, largest)
+  return Comparison(mean, width, p, questions, int(counts.sum())), signs.p
 
 
 def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
@@ -245,10 +331,12 @@ def _differences(a, b) -> np.ndarray:
   return np.where(equal, 0.0, a - b)
 
 
-def _comparison(difference, p) -> Comparison:
-  width = half_width(difference)
-  assert width is not None, "there are two questions or more"
-  return Comparison(float(difference.mean()), width, float(p), len(difference))
+def _comparison(difference, groups, p) -> Comparison:
+  width = half_width(difference, groups)
+  count = Groups.of(groups, len(difference)).count
+  if width is None:
+    raise InputError("all questions are of one group: a difference cannot be told from one article")
+  return Comparison(float(difference.mean()), width, float(p), len(difference), count)
 
 
 def _two_sided(mean, error, freedom, largest) -> float:
