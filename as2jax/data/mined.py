@@ -1,5 +1,6 @@
 """Mined negatives: further candidates of training questions, in a folder of `as2jax lab mine`."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,14 +92,14 @@ def distinct(questions: Sequence[Question]) -> tuple[Question, ...]:
     further: dict[str, Candidate] = {}
     for candidate in question.candidates[len(own) :]:
       further.setdefault(candidate.text, candidate)
-    left.append(_with(Question(question.id, question.text, own), further))
+    left.append(_with(dataclasses.replace(question, candidates=own), further))
   return tuple(left)
 
 
 def _with(question: Question, further: Mapping[str, Candidate]) -> Question:
   there = {candidate.text for candidate in question.candidates}
   new = tuple(candidate for text, candidate in further.items() if text not in there)
-  return Question(question.id, question.text, (*question.candidates, *new))
+  return dataclasses.replace(question, candidates=(*question.candidates, *new))
 
 
 def _negative(

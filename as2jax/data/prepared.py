@@ -23,18 +23,21 @@ from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import checksum_of, seal, unseal
 
-LAYOUT = "6"  # of the prepared copy: raise it when the features or the manifest's fields change
+LAYOUT = "7"  # of the prepared copy: raise it when the features or the manifest's fields change
 MANIFEST = "prepared.json"
 SHARD = 1 << 16  # examples
 TEXT = tfds.features.Text()
 QUESTION = {"id": TEXT, "text": TEXT}
+GROUP = {"group": TEXT}
 PASSAGE = {field.name: TEXT for field in dataclasses.fields(Passage)}
 CANDIDATE = {f.name: np.int32 if "label" in f.name else TEXT for f in dataclasses.fields(Candidate)}
 LISTS = {"answers": TEXT, "votes": np.int32}
 FEATURES = {
-  "questions": {**QUESTION, "candidates": tfds.features.Sequence(CANDIDATE)},
+  "questions": QUESTION | {"candidates": tfds.features.Sequence(CANDIDATE)} | GROUP,
   "pool": PASSAGE,
-  "queries": QUESTION | {name: tfds.features.Sequence(kind) for name, kind in LISTS.items()},
+  "queries": QUESTION
+  | {name: tfds.features.Sequence(kind) for name, kind in LISTS.items()}
+  | GROUP,
 }
 
 RECORDS = {"questions": Question, "pool": Passage, "queries": Query}

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 UNKNOWN = -1  # the label of a sentence that nobody judged
 
@@ -34,11 +34,17 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-  """A question and the candidates to rank for it, in the order of the source."""
+  """A question and the candidates to rank for it, in the order of the source.
+
+  Attributes:
+    group: questions of one group (an article's, a series') are not independent; "" of none.
+
+  """
 
   id: str
   text: str
   candidates: tuple[Candidate, ...]
+  group: str = ""
 
   @property
   def positives(self) -> tuple[int, ...]:
@@ -71,6 +77,7 @@ class Query:
   text: str
   answers: tuple[str, ...]
   votes: tuple[int, ...]
+  group: str = ""  # as a question's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +92,20 @@ class Pool:
     return {passage.id: i for i, passage in enumerate(self.passages)}
 
 
-def make_query(id: str, text: str, votes: Mapping[str, int]) -> Query:
+def make_query(id: str, text: str, votes: Mapping[str, int], group: str = "") -> Query:
   """Return a query from votes by passage id, in the order in which the passages were first named."""
   ranked = sorted(votes, key=lambda answer: -votes[answer])  # stable: ties by first named
-  return Query(id, text, tuple(ranked), tuple(votes[answer] for answer in ranked))
+  return Query(id, text, tuple(ranked), tuple(votes[answer] for answer in ranked), group)
+
+
+def groups_of(asked: Sequence[Question | Query]) -> list[int] | None:
+  """Return the number of each question's group, in order of first sight; None where each is alone."""
+  numbers: dict[tuple[str, str], int] = {}
+  groups = []
+  for one in asked:
+    name = (one.group, "" if one.group else one.id)  # without a group it is one of its own
+    groups.append(numbers.setdefault(name, len(numbers)))
+  return groups if len(numbers) < len(groups) else None
 
 
 def label_of(labels: Mapping[str, set[int]], text: str) -> int:
@@ -98,7 +115,7 @@ def label_of(labels: Mapping[str, set[int]], text: str) -> int:
 
 
 def fingerprint(records: Iterable[Question | Passage | Query]) -> str:
-  """Return the SHA-256 (hex) of the content of `records`, every field, in order."""
+  """Return the SHA-256 (hex) of the content of `records`, every field but the groups, in order."""
   digest = hashlib.sha256()
   for record in records:
     digest.update(line(record))
@@ -116,4 +133,4 @@ def line(record: Question | Passage | Query) -> bytes:
 
 def _fields(record: Candidate | Passage | Query) -> list:
   # As dataclasses.astuple, which copies deeply and takes most of the time of a large file.
-  return [getattr(record, name) for name in record.__slots__]
+  return [getattr(record, name) for name in record.__slots__ if name != "group"]

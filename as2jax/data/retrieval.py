@@ -95,7 +95,7 @@ def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
       if candidate.label == 1:
         votes[passage.id] = 1
     if votes:
-      queries.append(make_query(question.id, question.text, votes))
+      queries.append(make_query(question.id, question.text, votes, question.group))
   return Pool(tuple(passages.values()), one_per_text(queries) if merge else tuple(queries))
 
 
@@ -116,7 +116,7 @@ def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
     gold = right[0]
     chosen = {passage.id for passage in (right if every else right[:1])}
     its = [p for p in together[gold.title, gold.paragraph] if p.id in chosen or p.text not in texts]
-    questions.append(Question(query.id, query.text, _candidates(its, chosen)))
+    questions.append(Question(query.id, query.text, _candidates(its, chosen), query.group))
   return tuple(questions)
 
 
@@ -125,7 +125,8 @@ def with_candidates(pool: Pool, candidates: Iterable[Iterable[int]]) -> tuple[Qu
   questions = []
   for query, chosen in zip(pool.queries, candidates, strict=True):
     its = [pool.passages[i] for i in chosen]
-    questions.append(Question(query.id, query.text, _candidates(its, set(query.answers))))
+    positives = set(query.answers)
+    questions.append(Question(query.id, query.text, _candidates(its, positives), query.group))
   return tuple(questions)
 
 
@@ -166,7 +167,7 @@ def one_per_text(queries: Sequence[Query]) -> tuple[Query, ...]:
     votes: Counter[str] = Counter()
     for query in group:
       votes.update(dict(zip(query.answers, query.votes)))
-    merged.append(make_query(group[0].id, text, votes))
+    merged.append(make_query(group[0].id, text, votes, group[0].group))
   return tuple(merged)
 
 

@@ -42,6 +42,7 @@ NAMES: dict[str, tuple[str, ...]] = {
   "next": ("next", "nextsentence", "successive"),
   "title": ("title", "documenttitle"),
   "question_id": ("questionid", "qid", "queryid"),
+  "group": (),  # only where it is named: a column of that name may be anything
   "candidate_id": ("candidateid", "sentenceid", "answerid", "passageid", "docno"),
 }  # fmt: skip
 DOCUMENT_NAMES = {  # of a table of documents, which `as2jax index` reads

@@ -58,7 +58,7 @@ class Group:
   """The rows of one question.
 
   Attributes:
-    id, text: of the question; the id is "" where the table gives none.
+    id, text, group: of the question; the id is "" where the table gives none.
     number: of its first row.
     rows: (number, candidate, the other columns of its row by their own names) of each.
 
@@ -67,6 +67,7 @@ class Group:
   id: str
   text: str
   number: int
+  group: str = ""
   rows: list[tuple[int, Candidate, Mapping[str, Any]]] = dataclasses.field(default_factory=list)
 
 
@@ -101,7 +102,7 @@ def read(
   """Read questions with candidates from a user's table.
 
   A row is a candidate, with the fields question, candidate, label and optionally previous, next,
-  title, question_id and candidate_id, each in a column of one of its `tables.NAMES`, or in that which
+  title, question_id, candidate_id and group (of dependent questions), each in a column of one of its `tables.NAMES`, or in that which
   `columns` names; every other column is carried along. A row may also be a question with its
   `candidates`, a list of texts or objects. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
@@ -148,7 +149,7 @@ def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
   """Read a file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
   groups, line = [], 1
   for question in read_wikiqa(epath.Path(source).expanduser(), labelled=labelled):
-    group = Group(question.id, question.text, line + 1)
+    group = Group(question.id, question.text, line + 1, question.group)
     for candidate in question.candidates:
       line += 1
       group.rows.append((line, candidate, {"DocumentID": candidate.id.rpartition("-")[0]}))
@@ -214,7 +215,7 @@ def _grouped(
     needed.update(name for name in IDS if record.get(fields.get(name)) not in (None, ""))
   for number, kind, record in records:
     before = len(faults)
-    texts = dict.fromkeys((*REQUIRED, *CONTEXT, *IDS), "")
+    texts = dict.fromkeys((*REQUIRED, *CONTEXT, *IDS, "group"), "")
     for name, column in fields.items():
       value = record.get(column)
       if name == "label" or value is None:
@@ -235,7 +236,10 @@ def _grouped(
       if not value or ("label" in fields and not is_id(value)):  # run files need ids that are
         faults.append((number, f"{name} is {quoted(value)}; give one on all lines or none; {ID}"))
     key = (question_id or question) if kind == ROW else number
-    group = groups.setdefault(key, Group(question_id, question, number))
+    group = groups.setdefault(key, Group(question_id, question, number, texts["group"]))
+    if group.group != texts["group"]:
+      what = f"group is {quoted(texts['group'])} here and {quoted(group.group)} on "
+      faults.append((number, f"{what}{table.place(group.number)}; give each question one group"))
     if group.text != question:
       what = (
         f"question_id {quoted(question_id)} reads {quoted(question)} here and {quoted(group.text)}"
@@ -253,7 +257,8 @@ def _grouped(
         faults.append((number, what))
     around = {name: texts[name] for name in CONTEXT}
     candidate = Candidate(texts["candidate_id"], texts["candidate"], label, **around)
-    rest = {name: value for name, value in record.items() if name not in fields.values()}
+    taken = {column for name, column in fields.items() if name != "group"}
+    rest = {name: value for name, value in record.items() if name not in taken}
     group.rows.append((number, candidate, rest))
   return list(groups.values())
 
@@ -295,7 +300,7 @@ def _questions(
       if (one.previous or one.next) and one.previous_label == one.next_label == UNKNOWN:
         before, after = label_of(labels, one.previous), label_of(labels, one.next)
         candidates[i] = dataclasses.replace(one, previous_label=before, next_label=after)
-    questions[name] = Question(name, group.text, tuple(candidates))
+    questions[name] = Question(name, group.text, tuple(candidates), group.group)
   problems.repeated.sort()
   problems.contradictory.sort()
   return tuple(questions.values()), others

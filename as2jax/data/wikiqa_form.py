@@ -92,4 +92,4 @@ def _question(rows: Mapping[str, Mapping[str, str]], labelled: bool) -> Question
       candidates[i] = dataclasses.replace(one, next=two.text, next_label=two.label)
       candidates[i + 1] = dataclasses.replace(two, previous=one.text, previous_label=one.label)
   first = next(iter(rows.values()))
-  return Question(first["QuestionID"], first["Question"], tuple(candidates))
+  return Question(first["QuestionID"], first["Question"], tuple(candidates), first["DocumentID"])

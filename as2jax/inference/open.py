@@ -141,6 +141,10 @@ def train(
   """
   config = job if isinstance(job, ConfigDict) else jobs.load(job)
   values: dict[str, Any] = {}
+  named = tables.named_columns(columns)
+  group = {
+    key: column for key, column in named.items() if key == "group"
+  }  # carried by its own name
   paths, frames = {}, {}
   for split, source in (data or {}).items():
     paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
@@ -156,17 +160,17 @@ def train(
     from as2jax.config import recipes
 
     values |= recipes.own_files(config, paths)
-  if paths and not frames:
-    if not isinstance(columns, str):
-      columns = ",".join(f"{field}={column}" for field, column in columns.items())
-    values |= {"data.columns": columns, "data.drop": drop}
+  if paths:
+    kept = group if frames else named
+    text = ",".join(f"{field}={column}" for field, column in kept.items())
+    values |= {"data.columns": text, "data.drop": drop and not frames}
   values |= {"seeds": tuple(seeds), **overrides, "mode": "train"}
   config = config_overrides.apply(config, values, "overrides: ")
   check.check(config)
   for path, frame in frames.items():
     if not os.path.exists(path):
       tables.write(path, user_files.rows(frame), "output")
-    elif user_files.read(path, labelled=True).questions != frame.questions:
+    elif user_files.read(path, labelled=True, columns=group).questions != frame.questions:
       raise InputError(f"{output} began with other data ({path}): give another output")
   modes.run(config, os.fspath(output))
   return Run(output)

@@ -32,8 +32,10 @@ PASSAGES = (
 
 
 def test_negatives_are_the_rest_of_the_paragraph():
-  pool = Pool(PASSAGES, (Query("a", "A ?", ("p1", "p2"), (2, 1)), Query("b", "B ?", ("p3",), (1,))))
+  asked = Query("a", "A ?", ("p1", "p2"), (2, 1), "T"), Query("b", "B ?", ("p3",), (1,), "U")
+  pool = Pool(PASSAGES, asked)
   first, second = with_paragraph(pool)
+  assert (first.group, second.group) == ("T", "U")
   assert [(c.id, c.label) for c in first.candidates] == [("p0", 0), ("p1", 1)]
   assert first.candidates[1].previous == "One." and first.candidates[1].title == "T"
   assert [(c.id, c.label) for c in second.candidates] == [("p3", 1)]

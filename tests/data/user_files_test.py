@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from as2jax.data import tables
-from as2jax.data.record import UNKNOWN
+from as2jax.data.record import UNKNOWN, fingerprint, groups_of
 from as2jax.data.user_files import read, read_labelled, rows
 from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
@@ -175,6 +175,20 @@ def test_columns_by_mapping_and_the_others(tmp_path):
   assert (row["question"], row["input_question"], row["label"]) == ("why", "no", 1)
   (row,) = rows(read(path, labelled=False, columns=columns), ("rank", "score"))
   assert (row["input_rank"], row["input_score"], row["good"]) == ("3", ".5", "yes")
+
+
+def test_a_named_column_groups_questions(tmp_path):
+  text = "question,candidate,label,article\nwhy,so,1,ice\nwho,he,0,ice\nwhy,no,0,ice\nhow,by,1,\n"
+  path = written(tmp_path, "faq.csv", text)
+  own = read(path, labelled=True, columns="group=article")
+  assert [question.group for question in own.questions] == ["ice", "ice", ""]
+  assert groups_of(own.questions) == [0, 0, 1]
+  assert [row["article"] for row in rows(own)] == ["ice", "ice", "ice", ""]
+  plain = read(path, labelled=True).questions
+  assert groups_of(plain) is None and fingerprint(plain) == fingerprint(own.questions)
+  path.write_text(text.replace("no,0,ice", "no,0,snow"))
+  with pytest.raises(InputError, match=r"faq.csv:4: group is 'snow' here and 'ice' on line 2"):
+    read(path, labelled=True, columns="group=article")
 
 
 def test_words_for_labels(tmp_path):

@@ -105,7 +105,7 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
     candidates.append(
       Candidate(f"{id}-{i}", row.text, label, row.previous, row.next, *around, row.title)
     )
-  return Question(id, rows[0].question, tuple(candidates))
+  return Question(id, rows[0].question, tuple(candidates), rows[0].title)
 
 
 def read_asnq(path: epath.PathLike) -> tuple[Question, ...]:

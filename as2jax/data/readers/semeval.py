@@ -106,7 +106,8 @@ def _question(record: ET.Element, form: Form, skipped: list[str]) -> Question:
     candidates[comment_id] = Candidate(comment_id, comment, form.labels[gold])
     if not comment:
       skipped.append(comment_id)
-  return Question(question_id, text, tuple(c for c in candidates.values() if c.text))
+  original = question_id.rpartition("_")[0] if form.question else ""  # of several related ones
+  return Question(question_id, text, tuple(c for c in candidates.values() if c.text), original)
 
 
 def _only(element: ET.Element, tag: str) -> ET.Element:

@@ -145,7 +145,7 @@ def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
   ids = {passage.text: passage.id for passage in passages}
   for asked in paragraph.questions:
     votes = {ids[text]: count for text, count in paragraph.right(asked).items()}
-    yield make_query(asked.id, asked.text, votes)
+    yield make_query(asked.id, asked.text, votes, paragraph.title)
 
 
 def part(title: str) -> str:

@@ -57,7 +57,8 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
     elif kind:
       inside.append(line)
     elif text and mark == END:
-      yield Question(question_id, text, tuple(c for c in candidates if c.text))
+      series = question_id.rpartition(".")[0]  # of dev and test: 32.1 and 32.2 ask about one thing
+      yield Question(question_id, text, tuple(c for c in candidates if c.text), series)
       question_id, text, candidates = "", "", []
     elif question_id and mark in (QUESTION, *LABELS):
       kind, first, inside = mark, number, []

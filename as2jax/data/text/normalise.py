@@ -113,7 +113,7 @@ def apply(
     for candidate in question.candidates:
       context = {name: changed(getattr(candidate, name)) for name in CONTEXT}
       candidates.append(dataclasses.replace(candidate, text=filled(candidate), **context))
-    result.append(Question(question.id, filled(question), tuple(candidates)))
+    result.append(Question(question.id, filled(question), tuple(candidates), question.group))
   if without:
     logging.warning(
       "the rules %s would leave %d questions and candidates without text (first %s); "

@@ -6,7 +6,7 @@ import pytest
 
 from as2jax.data.card import data_card, text_of
 from as2jax.data.dataset import load
-from as2jax.data.readers.squad import REQA, SQUAD, held_out, read_paragraphs, read_squad
+from as2jax.data.readers.squad import REQA, SQUAD, held_out, read_paragraphs, read_parts, read_squad
 from as2jax.data.record import Passage
 from as2jax.data.retrieval import one_per_text
 from as2jax.data.source import PoolCounts
@@ -175,3 +175,6 @@ def test_dev_by_reqas_construction():
   assert (actual.questions, actual.texts) == (REQA.questions, REQA.texts)
   assert abs(actual.entries - REQA.entries) <= 23 and abs(actual.queries - REQA.queries) <= 1
   assert len(one_per_text(queries)) == 10539
+  assert len({query.group for query in one_per_text(queries)}) == 48  # articles
+  parts = one_per_text(tuple(read_parts(path, "queries", "test")))
+  assert len({query.group for query in parts}) == 29

@@ -102,6 +102,9 @@ def check_counts(questions, data: bytes, skipped):
   assert sum(len(question.candidates) for question in questions) + len(skipped) == pairs
 
 
+SERIES = {"dev": 31, "test": 34}  # of questions about one thing
+
+
 @pytest.mark.parametrize("spec", [TRECQA, TRECQA_ALL], ids=lambda spec: spec.name)
 def test_official_counts(spec):
   folder = Path(os.environ.get("AS2JAX_DATA", ""), spec.folders[0])
@@ -113,6 +116,8 @@ def test_official_counts(spec):
     for question_filter, published in spec.published[split].items():
       assert published.agrees(count(questions, question_filter)), (split, question_filter)
     assert not skipped
+    if split != "train":
+      assert len({question.group for question in questions}) == SERIES[split]
     assert all(c.text for question in questions for c in question.candidates)
 
 

@@ -92,6 +92,7 @@ def test_official_counts(split):
   questions = read_wikiqa(path)
   pairs = [candidate for question in questions for candidate in question.candidates]
   assert (len(questions), len(pairs), sum(c.label for c in pairs)) == COUNTS[split]
+  assert all(c.id.startswith(f"{q.group}-") for q in questions for c in q.candidates)
   assert all(question.candidates[0].previous == "" for question in questions)
   inner = [c for question in questions for c in question.candidates[1:]]
   assert all(c.previous and c.previous_label in (0, 1) for c in inner)
