@@ -287,9 +287,12 @@ def measured(
   ) = [],
   write: option("puts the tables into the READMEs", "--write", kind=bool) = False,
   missing: option("the commands of rows without results", "--missing", kind=bool) = False,
+  check: option(
+    "computes every cell again; fails where a page differs", "--check", kind=bool
+  ) = False,
 ) -> None:
   """Prints our measured figures. Made from the results that a clone keeps."""
   from as2jax.experiments.papers import measured as figures
 
-  if text := figures.run(collect=collect, write=write, missing=missing):
+  if text := figures.run(collect=collect, write=write, missing=missing, check=check):
     print(text)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from as2jax.data.record import Question
+from as2jax.data.record import Question, groups_of
 from as2jax.runtime.errors import InputError
 
 BINS = 10  # of the calibration error, with equal numbers of questions
-SAMPLES = 1000  # of the bootstrap over questions
+SAMPLES = 1000  # of the bootstrap over groups of questions
 
 
 class Best(NamedTuple):
@@ -23,6 +23,7 @@ class Best(NamedTuple):
   score: np.ndarray  # float64
   right: np.ndarray  # float64: the share of the best-scored candidates that is right
   answerable: np.ndarray  # bool: whether the question has a right candidate
+  group: np.ndarray  # int, from 0: the number of the question's group (`record.groups_of`)
 
 
 class Triggering(NamedTuple):
@@ -32,7 +33,7 @@ class Triggering(NamedTuple):
   precision: float
   recall: float
   f1: float
-  half_width: float  # of F1's 95 % interval, by the bootstrap over questions
+  half_width: float  # of F1's 95 % interval, by the bootstrap over groups of questions
   answered: int  # questions
   brier: float  # mean squared difference of probability and rightness
   calibration_error: float  # mean distance of probability and rightness over bins of equal size
@@ -40,10 +41,8 @@ class Triggering(NamedTuple):
 
 def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float]]) -> Best:
   """Return the best candidate of each question by a run file's scores, compared as float32."""
-  rows = []
+  questions, rows = [question for question in questions if question.candidates], []
   for question in questions:
-    if not question.candidates:
-      continue
     scored = ranking.get(question.id, {})
     for candidate in question.candidates:
       if candidate.id not in scored:
@@ -52,7 +51,8 @@ def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float
     right = np.asarray([c.label == 1 for c in question.candidates])
     rows.append((float(scores.max()), right[scores == scores.max()].mean(), right.any()))
   score, right, answerable = np.asarray(rows, np.float64).reshape(-1, 3).T
-  return Best(score, right, answerable > 0)
+  groups = groups_of(questions) or range(len(questions))
+  return Best(score, right, answerable > 0, np.asarray(groups, np.int64))
 
 
 def measure(dev: Best, test: Best) -> Triggering:
@@ -121,8 +121,9 @@ def _precision_recall_f1(test: Best, answered: np.ndarray, weights: np.ndarray):
 
 
 def _bootstrap(test: Best, answered: np.ndarray) -> float:
-  """Return half the width of F1's 95 % interval over resampled questions."""
-  count = len(answered)
+  """Return half the width of F1's 95 % interval over resampled groups of questions."""
+  count = int(test.group.max()) + 1
   drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), SAMPLES)
-  low, high = np.quantile(_precision_recall_f1(test, answered, drawn)[2], [0.025, 0.975])
+  weights = drawn[:, test.group]
+  low, high = np.quantile(_precision_recall_f1(test, answered, weights)[2], [0.025, 0.975])
   return float(high - low) / 2

@@ -80,20 +80,23 @@ def compare(
   rows = []
   for metric in metrics:
     for number, system in enumerate(loaded):
-      values = system.metric(metric)
+      values, groups = system.metric(metric), system.groups
+      by_group = significance.Groups.of(groups, values.shape[1])
       mean, sd = significance.mean_sd(values.mean(1))
       row = {
         "metric": system.title(metric),
         "system": system.name,
         "seeds": len(values),
         "questions": values.shape[1],
+        "groups": by_group.count,
         "mean": mean,
         "sd": sd,
-        "half_width": significance.half_width(values),
+        "half_width": significance.half_width(values, groups),
         "note": system.note,
+        "groups_note": by_group.warning(),
       }
       if number:
-        row |= _models(values, loaded[0].metric(metric), samples, seed)
+        row |= _models(values, loaded[0].metric(metric), groups, samples, seed)
         row |= _methods(methods(system, loaded[0], metric))
       rows.append(row)
   return _adjusted(rows, ("metric",))
@@ -107,33 +110,34 @@ def compare_groups(
   for metric in metrics:
     for group in range(1, len(datasets[0])):
       head: Row = {"metric": metric, "group": group + 1}
-      ours, base, tested = [], [], []
+      ours, base, groups, tested = [], [], [], []
       for systems in datasets:
         system, other = systems[group], systems[0]
         a, b = system.metric(metric), other.metric(metric)
         ours.append(significance.question_means(a))
         base.append(significance.question_means(b))
+        groups.append(system.groups)
         tested.append(methods(system, other, metric))
         named = {"base": other.name, "system": system.name}
         row = {**head, "scope": other.data, **named, "questions": a.shape[1]}
         row |= {"base_mean": float(b.mean()), "mean": float(a.mean())}
-        rows.append(row | _models(a, b, samples, seed) | _methods(tested[-1]))
+        rows.append(row | _models(a, b, groups[-1], samples, seed) | _methods(tested[-1]))
       means = np.array([x.mean() for x in ours]), np.array([x.mean() for x in base])
       head |= {"base_mean": float(means[1].mean()), "mean": float(means[0].mean())}
       macro = {**head, "scope": "macro average", "questions": sum(map(len, ours))}
-      tests = significance.macro_test(ours, base, samples=samples, seed=seed)
+      tests = significance.macro_test(ours, base, groups, samples=samples, seed=seed)
       macro |= _gain(*tests, head["base_mean"])
       rows.append(macro | _methods(significance.macro_methods_test(tested)))
       if len(datasets) > 1:  # one dataset has no spread over datasets
         row = {**head, "scope": "datasets", "questions": None}
-        rows.append(row | _models(*means, samples, seed))
+        rows.append(row | _models(*means, None, samples, seed))
   return _adjusted(rows, ("metric", "scope"))
 
 
-def _models(values, base, samples, seed) -> Row:
+def _models(values, base, groups, samples, seed) -> Row:
   """Return what is said of the models: their trained parameters are fixed."""
-  t = significance.paired_t_test(values, base)
-  drawn = significance.randomization_test(values, base, samples=samples, seed=seed)
+  t = significance.paired_t_test(values, base, groups)
+  drawn = significance.randomization_test(values, base, groups, samples=samples, seed=seed)
   return _gain(t, drawn.p, float(significance.question_means(base).mean()))
 
 
@@ -153,7 +157,8 @@ def methods(system: RunScores, base: RunScores, metric: str) -> significance.Met
   if system.shared_stage or base.shared_stage:
     difference = float(values[0].mean() - values[1].mean())
     return significance.MethodsComparison(difference, why=significance.ONE_STAGE)
-  return significance.methods_test(*values, fixed=(system.deterministic, base.deterministic))
+  fixed = system.deterministic, base.deterministic
+  return significance.methods_test(*values, fixed=fixed, groups=system.groups)
 
 
 def _methods(comparison: significance.MethodsComparison) -> Row:
@@ -230,14 +235,24 @@ def as_text(rows: Sequence[Row]) -> str:
         mean += f" ± {row['half_width']:.4f}"
       if row.get("sd") is not None:
         sd = f"{row['sd']:.4f} ({row['seeds']})"
-      cells.append([name, row["questions"], mean, sd])
+      cells.append([name, counted(row), mean, sd])
       if len(mine) > 1:
         cells[-1] += _cells(row, holm)
     title = f"{metric}; ± is the 95 % half-width; differences are to the first. {METHODS_LEGEND}"
     if holm:
       title += f"; {HOLM_LEGEND}"
     parts.append(title + "\n" + textwrap.indent(tables.render(cells), "  "))
+    for note in dict.fromkeys(row.get("groups_note") for row in mine):
+      parts[-1] += f"\n  warning: {note}" if note else ""
   return "\n\n".join(parts)
+
+
+def counted(row: Row) -> str:
+  """Return a row's number of questions, with that of their groups where they depend on one another."""
+  questions, groups = row["questions"], row.get("groups")
+  if questions is None:
+    return ""
+  return f"{questions} of {groups} groups" if groups not in (None, questions) else str(questions)
 
 
 def for_paper(rows: Sequence[Row], form: str) -> str:
@@ -256,6 +271,8 @@ def for_paper(rows: Sequence[Row], form: str) -> str:
   cells[0] += [metric.partition("[")[0].upper() for metric in best]
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   head = f"{where}, {rows[0]['questions']} questions"
+  if rows[0]["groups"] < rows[0]["questions"]:
+    head += f" of {rows[0]['groups']} groups"
   adjusted = ", Holm-adjusted" if len(names) > 2 else ""
   legend = (
     "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from as2jax.data.record import UNKNOWN
+from as2jax.data.record import UNKNOWN, Query, Question, groups_of
 from as2jax.evaluation.significance import half_width
 from as2jax.runtime.errors import InputError
 
@@ -102,6 +102,14 @@ def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
   }
 
 
+def with_groups(
+  table: dict[str, np.ndarray], asked: Sequence[Question | Query]
+) -> dict[str, np.ndarray]:
+  """Return the table of [questions] columns, with `group` where questions depend on one another."""
+  groups = groups_of(asked)
+  return table if groups is None else {"group": np.asarray(groups, np.float64), **table}
+
+
 def filters(clean: str, official: str = "") -> dict[str, str]:
   """Return a data set's question filters from two rules: {name: rule}, no rule under two names."""
   named = {"clean": clean, "official": official, "answerable": "answerable", "all": "all"}
@@ -120,20 +128,33 @@ def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def summarize(
-  values: Mapping[str, np.ndarray], mask: np.ndarray, *, where: str, ranges: Ranges | None = None
+  values: Mapping[str, np.ndarray],
+  mask: np.ndarray,
+  *,
+  where: str,
+  ranges: Ranges | None = None,
+  groups: np.ndarray | None = None,
 ) -> dict[str, dict[str, float | int | None]]:
   """Return mean, 95 % half-width over questions and their number, under names with the filter.
 
   Args:
     values: as from `per_question`; mask: as from `filter_mask`; ranges: as from `ranges_of`.
+    groups: [questions], the number of each one's group of dependent questions.
     where: data, question filter and split, `wikiqa-clean/test` of the name `map[wikiqa-clean/test]`.
 
   """
   count = int(np.count_nonzero(mask))
   summary: dict[str, dict[str, float | int | None]] = {}
+  of = None if groups is None else groups[mask]
   for metric, value in values.items():
     chosen = np.asarray(value, np.float64)[mask]
-    entry = {"value": float(chosen.mean()), "half_width": half_width(chosen), "questions": count}
+    entry = {
+      "value": float(chosen.mean()),
+      "half_width": half_width(chosen, of),
+      "questions": count,
+    }
+    if of is not None:
+      entry["groups"] = len(np.unique(of))
     if ranges is not None and metric in ranges:
       entry |= zip(("worst", "best", "tied_questions"), ranges[metric], strict=True)
     summary[f"{metric}[{where}]"] = entry

@@ -17,7 +17,7 @@ from as2jax.data import holdout, mined
 from as2jax.data.card import contradictions, data_card, shared_with_training
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
-from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
+from as2jax.evaluation.significance import ONE_SEED, Groups, half_width, mean_sd
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others, write_whole
 from as2jax.runtime.version import __version__
@@ -41,15 +41,18 @@ class Evaluation:
   Attributes:
     metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions, worst, best, tied_questions}}.
     values: {`map[wikiqa-clean/test]`: [questions that are counted]}.
+    per_question: by metric, and as `group` the number of each question's group where not all are alone.
+    groups_of: the groups of the questions in `values`, by the same names.
     notes: what a reader must know; scalars: for the log.
 
   """
 
   metrics: dict[str, dict]
   values: dict[str, np.ndarray]
-  per_question: dict[str, np.ndarray]  # by metric
+  per_question: dict[str, np.ndarray]
   notes: list[str]
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
+  groups_of: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
   def add(
     self,
@@ -62,11 +65,16 @@ class Evaluation:
   ) -> None:
     """Add the means over the questions in `mask`; where `noted`, say what ties move."""
     ranges = metrics.ranges_of(*extremes, mask)
-    self.metrics.update(metrics.summarize(values, mask, where=where, ranges=ranges))
+    every = self.per_question.get("group")
+    self.metrics.update(metrics.summarize(values, mask, where=where, ranges=ranges, groups=every))
+    groups = None if every is None else every[mask]
     for metric, of_metric in values.items():
       self.values[f"{metric}[{where}]"] = of_metric[mask]
+      self.groups_of[f"{metric}[{where}]"] = groups
     if noted:
       self.notes.extend(metrics.tie_note(ranges, where))
+      if rough := Groups.of(groups, int(mask.sum())).warning():
+        self.notes.append(f"{where}: {rough}")
 
 
 @dataclasses.dataclass
@@ -75,7 +83,7 @@ class Outcome:
 
   Attributes:
     best_step, best_epoch, best_value: of the selection metric; `steps` were taken in all.
-    metrics, values: as in `Evaluation`, of the score that ranks; `other_scores` by score name.
+    metrics, values, groups_of: as in `Evaluation`, of the score that ranks; `other_scores` by score name.
     diagnostics: of the best checkpoint, on the split that selects.
 
   """
@@ -87,6 +95,7 @@ class Outcome:
   steps: int
   metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
   values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  groups_of: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
   other_scores: dict[str, dict] = dataclasses.field(default_factory=dict)
   notes: list[str] = dataclasses.field(default_factory=list)
   diagnostics: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -97,6 +106,7 @@ class Outcome:
     target.update(evaluation.metrics)
     if primary:
       self.values.update(evaluation.values)
+      self.groups_of.update(evaluation.groups_of)
     self.notes += [f"score {score}: {note}" for note in evaluation.notes]
 
 
@@ -209,13 +219,16 @@ def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
   for name, first in outcomes[0].metrics.items():
     mean, sd = mean_sd(np.asarray([outcome.metrics[name]["value"] for outcome in outcomes]))
     values = [outcome.values[name] for outcome in outcomes if name in outcome.values]
+    groups = outcomes[0].groups_of.get(name)
     summary[name] = {
       "mean": mean,
       "sd": sd,
       "seeds": len(outcomes),
       "questions": first["questions"],
-      "half_width": half_width(np.stack(values)) if values else None,
+      "half_width": half_width(np.stack(values), groups) if values else None,
     }
+    if groups is not None:
+      summary[name]["groups"] = first["groups"]
   return summary
 
 
@@ -231,7 +244,7 @@ def write(
   """Write `results.json` into a finished run's folder and return its content."""
   task, seeds = config.evaluation.task, []
   for outcome in outcomes:
-    seeds.append({k: v for k, v in vars(outcome).items() if k != "values"})
+    seeds.append({k: v for k, v in vars(outcome).items() if k not in ("values", "groups_of")})
   selection = holdout.selection_split(config.data)
   content = {
     "metrics": over_seeds(outcomes),
@@ -300,6 +313,8 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
     if entry["sd"]:
       line += f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)"
     counted = "1 question" if entry["questions"] == 1 else f"{entry['questions']} questions"
+    if "groups" in entry:
+      counted += f" of {entry['groups']} groups"
     if entry["half_width"] is not None:
       line += f"   ± {entry['half_width']:.4f} (95 %, {counted})"
     else:

@@ -14,7 +14,7 @@ from etils import epath
 from as2jax.data import trec_files
 from as2jax.data.record import Pool, Question
 from as2jax.data.retrieval import Retrieval, with_candidates
-from as2jax.evaluation import exact_search, retrieval_metrics
+from as2jax.evaluation import exact_search, metrics, retrieval_metrics
 from as2jax.evaluation.results import Evaluation
 from as2jax.evaluation.retrieval_metrics import (
   ANY,
@@ -156,6 +156,7 @@ def evaluate(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Eval
   for metric, values in ranked.values["any"].items():
     table[ANY + metric] = values
   table["asked"] = asked.astype(np.float64)
+  table = metrics.with_groups(table, pool.queries)
   found = Evaluation({}, {}, table, [f"{data.name}-{split}, {note}" for note in ranked.notes])
   often_asked = (f"often{often}", "gold", asked >= often)
   for name, rule, mask in (("gold", "gold", every), ("any", "any", every), often_asked):

@@ -24,7 +24,7 @@ from as2jax.runtime.errors import InputError
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
 # The metric and the question filter that results of each task have.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
-COUNTS = ("candidates", "positives", "asked")  # columns of a table that are no metrics
+COUNTS = ("candidates", "positives", "asked", "group")  # columns of a table that are no metrics
 Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
 Source = tuple[
   dict[str, Any], dict[str, Table]
@@ -37,6 +37,7 @@ class RunScores:
   """Hold one system's values on the questions that a question filter counts.
 
   Attributes:
+    groups: the number of each question's group of dependent questions; None where all are alone.
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
@@ -52,6 +53,7 @@ class RunScores:
   note: str = ""  # `results.best_before_training` of a run
   pretraining: tuple[str, ...] = ()
   origins: tuple[str, ...] = ()
+  groups: np.ndarray | None = None
   fingerprint: str = ""  # SHA-256 of the questions with their labels; "" of a table
 
   @property
@@ -106,10 +108,11 @@ def load(
       sources[name] = {}, _files(name, judge)
   rule, data = _rule(question_filter, judge[0] if judge else {}, split)
   fingerprint = facts[first][f"data ({split})"] if judge else ""
-  loaded, counted = [], []
+  loaded, counted, groups = [], [], None
   for name in names:
     content, tables = sources[name]
-    counted, values = _values(name, tables, rule, counted)
+    counted, values, found = _values(name, tables, rule, counted)
+    groups = found if groups is None else groups
     one = RunScores(
       name,
       data,
@@ -119,10 +122,10 @@ def load(
       content.get("note", ""),
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
-      fingerprint,
+      fingerprint=fingerprint,
     )
     loaded.append(one)
-  return loaded
+  return [dataclasses.replace(one, groups=groups) for one in loaded]
 
 
 def _facts(content: dict[str, Any], split: str) -> dict[str, str]:
@@ -337,9 +340,10 @@ def _run(name: str, split: str) -> Source:
 
 def _values(
   name: str, tables: Mapping[str, Table], rule: str, first: list[tuple[str, float, float]]
-) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray]]:
-  """Return the questions counted (those of the `first` system), and {metric: [seeds, questions]}."""
+) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray], np.ndarray | None]:
+  """Return the questions counted (those of the `first`), {metric: [seeds, questions]}, the groups."""
   by_seed: list[dict[str, np.ndarray]] = []
+  groups = None
   for file, (ids, table) in tables.items():
     rows = sorted(np.flatnonzero(_counted(table, rule)).tolist(), key=ids.__getitem__)
     if not rows:
@@ -353,6 +357,8 @@ def _values(
         f"{file}: question {question!r} is not in both tables, or has other numbers of candidates or "
         "positives in the first: compare systems on the same data and split"
       )
+    if "group" in table:
+      groups = table["group"][rows]
     columns = {}
     for metric, values in table.items():
       if metric not in COUNTS and (rule == "any") == metric.startswith(ANY):
@@ -362,4 +368,4 @@ def _values(
   for metric in by_seed[0]:
     if all(metric in columns for columns in by_seed):
       values[metric] = np.stack([columns[metric] for columns in by_seed])
-  return first, values
+  return first, values, groups

@@ -58,7 +58,7 @@ def evaluate(
   names, ids, labels = columns_of(questions)
   per_question = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   extremes = metrics.tie_extremes(scores, labels, names=names)
-  found = Evaluation({}, {}, per_question, [])
+  found = Evaluation({}, {}, metrics.with_groups(per_question, questions), [])
   for question_filter, rule in metrics.filters(data.clean, data.official).items():
     mask = metrics.filter_mask(rule, labels)
     if not mask.any():

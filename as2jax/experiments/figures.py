@@ -48,7 +48,7 @@ def cell(scores: RunScores, metric: str, counted: bool = False) -> str:
   if metric in scores.values:
     values = scores.metric(metric)
     mean, sd = significance.mean_sd(values.mean(1))
-    width = f" ± {short(significance.half_width(values))}"
+    width = f" ± {short(significance.half_width(values, scores.groups))}"
     if counted:
       number = f"; {len(values)}"
     if scores.deterministic:
@@ -59,6 +59,12 @@ def cell(scores: RunScores, metric: str, counted: bool = False) -> str:
       return ""
     mean, sd = entry["mean"], entry["sd"]
   return short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
+
+
+def groups_of(scores: RunScores) -> str:
+  """Return the number of groups of dependent questions in brackets; "" where all are independent."""
+  groups = significance.Groups.of(scores.groups, len(scores.ids))
+  return "" if groups.count == len(scores.ids) else f" [{groups.count}]"
 
 
 def difference(base: RunScores, other: RunScores, metric: str) -> str:

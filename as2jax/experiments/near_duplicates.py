@@ -150,11 +150,16 @@ def report(
   for run in runs:
     for metric in METRICS:
       for title, left_out in without.items():
-        values = run.metric(metric)[:, [name not in left_out for name in run.ids]]
+        kept = [name not in left_out for name in run.ids]
+        values = run.metric(metric)[:, kept]
+        groups = None if run.groups is None else run.groups[kept]
         row = {"run": run.name, "metric": run.title(metric), "questions": title}
         row |= {"count": values.shape[1], "mean": None, "half_width": None}
         if values.size:
-          row |= {"mean": float(values.mean()), "half_width": significance.half_width(values)}
+          row |= {
+            "mean": float(values.mean()),
+            "half_width": significance.half_width(values, groups),
+          }
         rows.append(row)
   return {
     "data": first.config.data.name,

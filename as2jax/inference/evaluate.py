@@ -49,7 +49,11 @@ class Evaluation(RunScores):
   ties: str = "expected"
 
   def __str__(self) -> str:
-    lines = [f"{self.name} on {self.data}: {len(self.ids)} questions {self.note}"]
+    groups = significance.Groups.of(self.groups, len(self.ids)).count
+    counted = f"{len(self.ids)} questions" + (
+      f" of {groups} groups" if groups < len(self.ids) else ""
+    )
+    lines = [f"{self.name} on {self.data}: {counted} {self.note}"]
     for metric, entry in self.metrics.items():
       line = f"  {metric:8s} {entry['mean']:.4f}"
       if entry["half_width"] is not None:
@@ -112,6 +116,7 @@ def evaluate(
   by_seed, description = scores_of(system, questions, data)
   names, ids, labels = columns_of(questions)
   tables = [metrics.per_question(one, labels, ids, ties=ties, names=names) for one in by_seed]
+  groups = metrics.with_groups({}, questions).get("group")
   every = np.ones(len(names), bool)
   ranges = metrics.ranges_of(*metrics.tie_extremes(by_seed[0], labels, names=names), every)
   counts = {"seeds": len(tables), "questions": len(names)}
@@ -120,7 +125,7 @@ def evaluate(
     values[metric] = np.stack([table[metric] for table in tables])
     entries[metric] = {
       **_mean_sd(values[metric].mean(1)),
-      "half_width": significance.half_width(values[metric]),
+      "half_width": significance.half_width(values[metric], groups),
       **counts,
       **dict(zip(("worst", "best", "tied_questions"), ranges[metric])),
     }
@@ -139,6 +144,7 @@ def evaluate(
     ids=tuple(names),
     values=values,
     metrics=entries,
+    groups=groups,
     fingerprint=fingerprint(questions),
     ties=ties,
   )

@@ -13,7 +13,7 @@ def generated(count, seed):
   random = np.random.default_rng(seed)
   score = np.round(random.normal(size=count), 1)
   right = (random.random(count) < 1 / (1 + np.exp(-2 * score + 1))).astype(float)
-  return Best(score, right, right + random.random(count) > 0.5)
+  return Best(score, right, right + random.random(count) > 0.5, np.arange(count))
 
 
 def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
@@ -41,11 +41,12 @@ def test_the_threshold_has_the_greatest_f1_on_dev():
 
 
 def test_precision_recall_and_f1_by_hand():
-  dev = Best(np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.array([False, True]))
+  dev = Best(np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.array([False, True]), np.arange(2))
   test = Best(
     np.array([3.0, 2.5, 2.0, 1.0, 0.0]),
     np.array([1.0, 0.0, 1.0, 1.0, 0.0]),
     np.array([True, False, True, True, True]),
+    np.arange(5),
   )
   actual = answer_triggering.measure(dev, test)
   assert actual.threshold == 2.0 and actual.answered == 3

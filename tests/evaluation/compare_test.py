@@ -27,14 +27,14 @@ def folders(tmp_path_factory, finished_run):
   return root
 
 
-def two_seeds(source, target, shift=0.1):
-  """A run of two seeds around a run of one: each question's MAP one up, one down by `shift`."""
+def three_seeds(source, target, shift=0.1):
+  """A run of three seeds around a run of one: each question's MAP as it is, one up, one down by `shift`."""
   shutil.copytree(source, target)
   content = json.loads((target / "results.json").read_text())
   split = target / "eval" / "test"
   ids, table = trec_files.read_per_question(split / "per_question.tsv")
   outcomes = []
-  for seed, sign in ((3, 1), (5, -1)):
+  for seed, sign in ((3, 1), (5, -1), (7, 0)):
     (split / f"seed-{seed}").mkdir()
     values = {k: v for k, v in table.items() if k not in ("candidates", "positives")}
     values["map"] = values["map"] + sign * shift
@@ -75,6 +75,13 @@ def per_question(folder, metric):
   return {i: v for i, v, p in zip(ids, table[metric], table["positives"]) if p > 0}
 
 
+def documents(folder):
+  """The documents of the answerable questions of a run on the sample: that of their first candidate."""
+  table = per_question(folder, "map")
+  ranked = trec_files.read_run(folder / "eval" / "test" / "run.trec")
+  return [next(iter(ranked[question])).partition("-")[0] for question in table]
+
+
 def compared(*arguments):
   """The exit status of `as2jax compare` with these arguments."""
   return app.run(["compare", *map(str, arguments)])
@@ -100,12 +107,31 @@ def test_runs_against_the_first(folders, capsys):
       continue
     actual = per_question(name, "mrr")
     a, b = np.array([actual[i] for i in base]), np.array(list(base.values()))
-    t = significance.paired_t_test(a, b)
+    groups = documents(name)
+    assert (row["questions"], row["groups"]) == (len(groups), len(set(groups))) == (54, 17)
+    t = significance.paired_t_test(a, b, groups)
     assert (row["p_t"], row["difference_half_width"]) == pytest.approx((t.p, t.half_width))
     assert row["relative_gain"] == pytest.approx(a.mean() / b.mean() - 1)
-    assert row["p_randomization"] == significance.randomization_test(a, b, samples=999).p
+    assert row["p_randomization"] == significance.randomization_test(a, b, groups, samples=999).p
     p_values.append(row["p_t"])
   np.testing.assert_allclose([r["p_t_holm"] for r in rows[1:]], significance.holm(p_values))
+
+
+def test_few_groups_are_warned_of(folders, tmp_path, capsys):
+  """Questions of nine articles: the warning stands below each table, and the groups in a paper's head."""
+  tables = []
+  for name in ("word_overlap", "bm25"):
+    ids, table = trec_files.read_per_question(folders / name / "eval/test/per_question.tsv")
+    counts = [table.pop(column).astype(int) for column in ("candidates", "positives")]
+    table["group"] %= 9
+    tables.append(str(tmp_path / f"{name}.tsv"))
+    trec_files.write_table(tables[-1], ids, *counts, table)
+  assert not compared(*tables, *TEXT)
+  assert (
+    capsys.readouterr().out.count("  warning: 54 questions from 9 groups") == 2
+  )  # a metric each
+  assert not compared(*tables, *FEW, "--format=markdown")
+  assert "54 questions of 9 groups" in capsys.readouterr().out
 
 
 def test_every_form_says_the_same(folders, capsys):
@@ -122,7 +148,7 @@ def test_every_form_says_the_same(folders, capsys):
   assert title.startswith("map[sample-clean/test]; ±") and "Holm" not in title
   assert head.split()[:5] == ["questions", "mean", "s.d.", "(seeds)", "difference"]
   mean = [f"{rows[0]['mean']:.4f}", "±", f"{rows[0]['half_width']:.4f}"]
-  assert first.split() == [names[0], str(rows[0]["questions"]), *mean]
+  assert first.split() == [names[0], *"54 of 17 groups".split(), *mean]
   gain = f"{100 * rows[1]['relative_gain']:+.1f}"
   assert {f"{rows[1]['difference']:+.4f}", gain, compare.p_text(rows[1]["p_t"])} <= set(
     second.split()
@@ -134,14 +160,14 @@ def test_every_form_says_the_same(folders, capsys):
 
 
 def test_seeds_of_a_run_are_averaged_per_question(folders, tmp_path, capsys):
-  twin = two_seeds(folders / "bm25", tmp_path / "a,b")  # a comma in a folder's name is no joint
+  twin = three_seeds(folders / "bm25", tmp_path / "a,b")  # a comma in a folder's name is no joint
   alone = rows_of(capsys, folders / "word_overlap", folders / "bm25", "--metrics=map")
   pair = rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")
-  assert pair[1]["seeds"] == 2 and pair[1]["sd"] == pytest.approx(0.2 / np.sqrt(2))
+  assert pair[1]["seeds"] == 3 and pair[1]["sd"] == pytest.approx(0.1)
   for key in ("mean", "difference", "p_t", "p_randomization", "half_width"):
     assert pair[1][key] == pytest.approx(alone[1][key]), key
   assert not compared(str(folders / "bm25"), str(twin), *TEXT)
-  assert "0.1414 (2)" in capsys.readouterr().out
+  assert "0.1000 (3)" in capsys.readouterr().out
 
 
 def test_a_later_evaluation_is_what_its_tables_say(folders, tmp_path, capsys):
@@ -193,7 +219,7 @@ ROWS = [
     "p_methods": 0.04,
   },
 ]
-ROWS = [{"questions": 54, "seeds": 1, "sd": None, "note": "", **row} for row in ROWS]
+ROWS = [{"questions": 54, "groups": 54, "seeds": 1, "sd": None, "note": "", **row} for row in ROWS]
 
 
 def test_a_table_for_a_paper_marks_the_best_and_what_is_significant():
@@ -246,8 +272,11 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
   said = rows_of(capsys, folders / "word_overlap", file, f"--deterministic={file}")
   assert said[1]["p_methods"] == pytest.approx(run[1]["p_methods"])
   copy = shutil.copy(file, tmp_path / "copy.trec")
-  several = rows_of(capsys, folders / "word_overlap", f"{file},{copy}")
-  assert several[1]["seeds"] == 2 and several[1]["sd"] == 0 and several[1]["methods_note"] == ""
+  third = shutil.copy(file, tmp_path / "third.trec")
+  two = rows_of(capsys, folders / "word_overlap", f"{file},{copy}")
+  assert two[1]["methods_note"] == "cannot be told from two seeds"
+  several = rows_of(capsys, folders / "word_overlap", f"{file},{copy},{third}")
+  assert several[1]["seeds"] == 3 and several[1]["sd"] == 0 and several[1]["methods_note"] == ""
   for arguments, message in (
     ([file], "is a run file, which does not say what is right"),
     ([folders / "bm25", file, "--deterministic=zebra"], "zebra: it is none of the systems"),
@@ -258,7 +287,7 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
 
 
 def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, capsys):
-  twin = two_seeds(folders / "bm25", tmp_path / "twin")
+  twin = three_seeds(folders / "bm25", tmp_path / "twin")
 
   def begun(*digests):
     path = twin / "results.json"
@@ -267,8 +296,8 @@ def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, c
     path.write_text(json.dumps(content))
     return rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")[1]
 
-  assert begun("a", "b")["p_methods"] is not None
-  shared = begun("a", "a")
+  assert begun("a", "b", "c")["p_methods"] is not None
+  shared = begun("a", "b", "a")
   assert shared["p_methods"] is None and "began with one first stage" in shared["methods_note"]
 
 

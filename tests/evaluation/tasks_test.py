@@ -1,13 +1,15 @@
 """What an evaluation predicts: no question of a split whose metrics its scores cannot change."""
 
+import dataclasses
 import types
 
 import numpy as np
 import tiny
 
+from as2jax.data import trec_files
 from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.evaluation import tasks
+from as2jax.evaluation import significance, tasks
 
 
 class Recorder:
@@ -49,6 +51,24 @@ def test_questions_without_an_answer_are_not_predicted_and_change_no_figure():
     "map[made-clean",
     "mrr[made-official",
   }
+
+
+def test_groups_of_questions_widen_intervals_and_stand_in_the_table(tmp_path):
+  _, recorder, data = rerank([(0, 1, 0), (1, 0), (0, 1), (1, 0, 1, 0), (0, 0)])
+  grouped = []
+  for question, group in zip(data.splits["dev"], ("ice", "", "ice", "snow", "snow"), strict=True):
+    grouped.append(dataclasses.replace(question, group=group))
+  ((scores,),) = ([found["score"]] for found in recorder(None, grouped))
+  found = tasks.evaluate(scores, data, "dev", ties="expected", questions=grouped)
+  entry = found.metrics["map[made-clean/dev]"]
+  values = found.values["map[made-clean/dev]"]
+  assert (entry["questions"], entry["groups"]) == (4, 3)
+  assert entry["half_width"] == significance.half_width(values, ["ice", "", "ice", "snow"])
+  assert entry["half_width"] != significance.half_width(values)
+  assert any("made-clean/dev: 4 questions from 3 groups" in note for note in found.notes)
+  tasks.write(tmp_path, found, scores, grouped, tag="x")
+  _, table = trec_files.read_per_question(tmp_path / "per_question.tsv")
+  assert table["group"].tolist() == [0, 1, 0, 2, 2]
 
 
 def test_splits_of_which_all_rankings_are_equal_are_named(caplog):

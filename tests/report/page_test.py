@@ -98,7 +98,7 @@ def test_the_verdict_names_the_better_system_and_what_speaks_against_it(finished
   (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
   mean = [results(folder)["map[sample-clean/test]"]["mean"] for folder in folders]
   assert f"{abs(mean[1] - mean[0]):.3f} ±" in verdict
-  assert "(54 questions; seeds: 1 against 1)" in verdict
+  assert "(54 questions of 17 groups; seeds: 1 against 1)" in verdict
   assert "cannot be told from one seed" in verdict
   against = [text for _, text in shown.of("li")]
   assert any("ties touch" in line for line in against)

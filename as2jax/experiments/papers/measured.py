@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from as2jax.config import jobs as job_files
-from as2jax.evaluation import results, run_scores
+from as2jax.evaluation import results, run_scores, significance
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments import figures
 from as2jax.experiments.papers import collected, rows
@@ -54,11 +54,16 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
       scores[name].append(one)
   main = table.columns[table.main]
   lines, notes = [], []
+  headings = {column: column.heading for column in table.columns}
+  for column, one in zip(table.columns, next(iter(scores.values()), ())):
+    headings[column] += figures.groups_of(one)
+    if rough := significance.Groups.of(one.groups, len(one.ids)).warning():
+      notes.append(f"{column.heading}: {rough}.")
   for row in table.rows:
     line = {"system": row.name}
     if row.name in scores:
       for column, one in zip(table.columns, scores[row.name], strict=True):
-        line[column.heading] = figures.cell(one, column.metric)
+        line[headings[column]] = figures.cell(one, column.metric)
       first, of_main = scores[row.name][0], scores[row.name][table.main]
       line |= _facts(places[row.name], first)
       if base:
@@ -73,7 +78,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
     else:
       line["system"] = f"*{row.name}*"
       for column, figure in zip(table.columns, row.published, strict=True):
-        line[column.heading] = "" if figure is None else f"*{figures.short(figure)}*"
+        line[headings[column]] = "" if figure is None else f"*{figures.short(figure)}*"
     lines.append(line)
   text = _markdown(lines)
   return "\n".join([text, "", *notes]) if notes else text
@@ -124,6 +129,7 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
       places = [str(judge), foreign] if foreign else [str(place)]
       scores = run_scores.load(places, split=column.split)[-1]
       figure, trained = figures.cell(scores, column.metric, counted=True), collected.training(place)
+      figure += figures.groups_of(scores)
       if trained.device:
         figure += f", {trained.device}"
       elif trained.seconds:
@@ -140,7 +146,7 @@ def claims(folder: pathlib.Path) -> str:
     column = rows.column_of(claim["column"])
     ours, base = _loaded([folder / name for name in claim["runs"]], column)
     line = {"claim": claim["claim"], "paper": claim["paper"]}
-    line["ours"] = figures.cell(ours, column.metric)
+    line["ours"] = figures.cell(ours, column.metric) + figures.groups_of(ours)
     line["simple baseline"] = figures.cell(base, column.metric)
     line["difference"] = figures.difference(base, ours, column.metric)
     lines.append(line | {"holds?": claim["holds"], "why": claim["why"]})
@@ -155,7 +161,7 @@ def summary(folder: pathlib.Path) -> str:
     (scores,) = _loaded([place], column)
     line = {"data, metric": one["data"]}
     line["system"] = one["system"] + _of_device(collected.training(place).device)
-    line["ours"] = figures.cell(scores, column.metric)
+    line["ours"] = figures.cell(scores, column.metric) + figures.groups_of(scores)
     lines.append(line | {"paper": one["paper"]})
   return _markdown(lines, left=4)
 
@@ -217,13 +223,16 @@ def with_tables(text: str, made: Mapping[str, str]) -> str:
   return text
 
 
-def run(*, collect: Sequence[str] = (), write: bool = False, missing: bool = False) -> str:
+def run(
+  *, collect: Sequence[str] = (), write: bool = False, missing: bool = False, check: bool = False
+) -> str:
   """Do what `as2jax lab measured` does, and return what it prints.
 
   Args:
     collect: folders of finished runs to be taken in, as `NAME=FOLDER` under another name.
     write: whether the tables are put into the pages.
     missing: whether the commands of the rows without results are told in place of the tables.
+    check: whether the pages are compared with what is computed; InputError names the first that differs.
 
   """
   folder = collected.folder()
@@ -241,6 +250,15 @@ def run(*, collect: Sequence[str] = (), write: bool = False, missing: bool = Fal
     return ""
   with collected.unpacked(folder) as unpacked:
     made = blocks(unpacked)
+  if check:
+    for path in pages():
+      text = path.read_text(encoding="utf-8")
+      for name, table in made.items():
+        if with_tables(text, {name: table}) != text:
+          raise InputError(
+            f"{path}: the table {name} differs: as2jax lab measured --write renews it"
+          )
+    return f"{len(made)} tables and lists of commands are those of the values in {folder}"
   if not write:
     return "\n\n".join(f"{name}\n\n{table}" for name, table in made.items())
   written = list(pages())

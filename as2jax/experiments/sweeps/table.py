@@ -54,7 +54,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job]) -> str:
     for row in rows:  # test played no part in the choice
       if "test" in row["split"] and row["system"] == best:
         sd = "" if row["sd"] is None else f" ({row['sd']:.4f})"
-        width = f"± {row['half_width']:.4f} ({row['questions']} questions)"
+        width = f"± {row['half_width']:.4f} (questions: {compare.counted(row)})"
         result.append(f"  {row['metric']} {row['mean']:.4f}{sd} {width}")
   made = {form: compare.for_paper(shown, form) for form in ("markdown", "latex")}
   made["csv"] = tables.render(rows, "csv")

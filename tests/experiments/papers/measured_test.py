@@ -1,5 +1,6 @@
 """Our own tables: made from what finished runs left, the same in every page."""
 
+import contextlib
 import json
 import shutil
 
@@ -24,6 +25,18 @@ def test_the_pages_show_what_the_command_prints_each_table_once(kept_rows):
     assert text == measured.with_tables(text, made), f"{path}: as2jax lab measured --write"
   for table in made:
     assert sum(measured.place(table) in text for text in texts.values()) == 1, table
+
+
+def test_a_changed_figure_on_a_page_is_found(kept_rows, monkeypatch, capsys):
+  monkeypatch.setattr(
+    measured.collected, "unpacked", lambda folder: contextlib.nullcontext(kept_rows)
+  )
+  assert app.run(["lab", "measured", "--check"]) == 0
+  assert "tables and lists of commands are those of" in capsys.readouterr().out
+  name = next(name for name in measured.blocks(kept_rows) if name not in ("claims", "summary"))
+  monkeypatch.setattr(measured, "blocks", lambda folder: {name: "| .689 |"})
+  assert app.run(["lab", "measured", "--check"]) == 2
+  assert f"the table {name} differs: as2jax lab measured --write" in capsys.readouterr().err
 
 
 def test_every_row_resolves_and_a_name_has_one_run():
@@ -89,9 +102,10 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   table = Table("x", (MAP,), (*made, Row("paper", (0.7,))), base="word_overlap")
   text = measured.rendered(table, kept)
   lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if "|" in line}
-  assert lines["system"].endswith("| MAP | seeds | test read | hours | MAP − word_overlap |")
+  assert lines["system"].endswith("| MAP [17] | seeds | test read | hours | MAP − word_overlap |")
   base, bm25 = run_scores.load([str(kept / name) for name in ("word_overlap", "bm25")])
-  actual = significance.methods_test(bm25.metric("map"), base.metric("map"), fixed=(True, True))
+  values = bm25.metric("map"), base.metric("map")
+  actual = significance.methods_test(*values, fixed=(True, True), groups=base.groups)
   shown = f"{actual.difference:+.3f} ± {actual.half_width:.3f} (p ".replace("0.", ".")
   assert shown in lines["bm25"] and f"finds {actual.detectable:.3f})".replace("0.", ".") in text
   assert " | – | 1 |" in lines["bm25"]
