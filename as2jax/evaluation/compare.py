@@ -68,7 +68,7 @@ def run(
     if "test" in split.split("+") and epath.Path(name).is_dir():
       content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
       count = results.times_evaluated(name, "test", content["data"]["name"])
-      said.append(f"{name}: {'not known' if count is None else count}")
+      said.append(f"{name}: {count or 'not known'}")
   looks = ["times that test was evaluated with each seed: " + ", ".join(said)] if said else []
   return "\n".join([as_text(rows), *looks, *known])
 

@@ -6,9 +6,9 @@ import importlib.metadata
 import json
 import logging
 import platform
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -140,29 +140,37 @@ def note_another_training(workdir: epath.PathLike) -> None:
     write_whole(path, path.read_text().replace('"mode": "train"', '"mode": "earlier training"'))
 
 
-def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | None:
-  """Count the evaluations of a split of `data`, with the seed that has the most; None without ledger.
+class Looks(NamedTuple):
+  """Hold how often a split was evaluated, with the seed that has the fewest and that with the most."""
 
-  An evaluation of `dev+test` is one of `test`, too. What a training evaluates at its end counts once,
-  as a run that goes on evaluates the same parameters again.
+  least: int
+  most: int
+
+  def __str__(self) -> str:
+    return str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
+
+
+def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> Looks | None:
+  """Count the evaluations of a split of `data` with each seed, repeats included; None without ledger.
+
+  An evaluation of `dev+test` is one of `test`, too.
   """
   path = epath.Path(workdir) / LEDGER
   if not path.exists():
     return None
   refuse_others(path)
-  looks: dict[int, set[str | int]] = defaultdict(set)
+  looks: Counter[int] = Counter()
   for number, line in enumerate(path.read_bytes().splitlines(), 1):
     try:
       row = json.loads(line)
-      look = row["split"] if row["mode"] == "train" else number
       parts = set(row["split"].split("+")) & set(split.split("+"))
-      for seed in row["seeds"] if parts and row["data"] == data else ():
-        looks[seed].add(look)
+      if parts and row["data"] == data:
+        looks.update(row["seeds"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
       raise InputError(
         f"{path}:{number}: no row of the ledger of evaluations ({error!r:.100}): delete the line"
       ) from None
-  return max(map(len, looks.values()), default=0)
+  return Looks(min(looks.values(), default=0), max(looks.values(), default=0))
 
 
 def versions() -> dict[str, str]:
@@ -295,11 +303,11 @@ def best_before_training(content: dict) -> str:
   return f"{BEFORE_TRAINING} (seed {', '.join(map(str, seeds))})"
 
 
-def ledger_note(count: int | None, split: str = "test") -> str:
+def ledger_note(looks: Looks | None, split: str = "test") -> str:
   """Say how often a split was evaluated."""
-  if count is None:
+  if looks is None:
     return f"how often {split} was evaluated is not known (no {LEDGER})"
-  times = "once" if count == 1 else f"{count} times"
+  times = "once" if looks == (1, 1) else f"{looks} times"
   return f"{split} was evaluated {times} with each seed"
 
 

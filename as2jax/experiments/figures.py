@@ -86,7 +86,7 @@ def seen(done: Sequence[pathlib.Path]) -> list[str]:
     statements.append(pretraining.statements(content))
   lines = pretraining.under_table(statements)
   if counts:
-    known = [count for count in counts if count is not None]
+    known = [count.most for count in counts if count is not None]
     line = f"test was evaluated {sum(known)} times in all by {len(known)} runs, at most "
     line += f"{max(known, default=0)} times by one"
     if len(known) < len(counts):

@@ -122,7 +122,7 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
     found.append(f"changed while it ran: {line}")
   if "test" in split.split("+"):
     count = results.times_evaluated(system.name, "test", content["data"]["name"])
-    if count != 1:
+    if count != (1, 1):
       found.append(results.ledger_note(count))
   return found
 

@@ -54,23 +54,23 @@ def test_one_seed_of_a_trained_system_is_said_to_tell_nothing_of_the_method():
 
 
 def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
-  """What a training evaluates at its end again, as it was stopped or seeds were added, counts once."""
+  """Also what a training evaluates at its end again, as it was stopped or seeds were added."""
   assert results.times_evaluated(tmp_path, "test", "x") is None
   assert "not known" in results.table(content([0]), tmp_path)
   for split, seeds, data, mode, count in (
-    ("dev", (0,), "x", "train", 0),
-    ("test", (0,), "x", "train", 1),
-    ("test", (0, 1), "x", "train", 1),
-    ("dev+test", (1,), "x", "evaluate", 2),
-    ("test", (1,), "other", "evaluate", 2),
+    ("dev", (0,), "x", "train", "0"),
+    ("test", (0,), "x", "train", "1"),
+    ("test", (0, 1), "x", "train", "1 to 2"),
+    ("dev+test", (1,), "x", "evaluate", "2"),
+    ("test", (1,), "other", "evaluate", "2"),
   ):
     results.note_evaluation(tmp_path, split, seeds, data, mode)
-    assert results.times_evaluated(tmp_path, "test", "x") == count
-  assert results.times_evaluated(tmp_path, "heldout", "x") == 0
+    assert str(results.times_evaluated(tmp_path, "test", "x")) == count
+  assert results.times_evaluated(tmp_path, "heldout", "x") == (0, 0)
   results.note_another_training(tmp_path)
-  results.note_evaluation(tmp_path, "test", (0, 1), "x", "train")
-  assert results.times_evaluated(tmp_path, "test", "x") == 3
-  assert "test was evaluated 3 times with each seed" in results.table(content([0]), tmp_path)
+  results.note_evaluation(tmp_path, "test", (1,), "x", "train")
+  assert results.times_evaluated(tmp_path, "test", "x") == (2, 3)
+  assert "test was evaluated 2 to 3 times with each seed" in results.table(content([0]), tmp_path)
 
 
 @pytest.mark.parametrize("line", [b"\xff", b"[]", b'{"data": "x"}'])

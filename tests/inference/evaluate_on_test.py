@@ -61,7 +61,7 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   assert "map[own-clean/test]" in text
   assert (folder / "eval/test/run.trec").read_bytes() == kept
   assert [place.name for place in (folder / "evaluations").iterdir()] == ["own-test"]
-  assert results.times_evaluated(folder, "test", "own") == 1
+  assert results.times_evaluated(folder, "test", "own") == (1, 1)
   content = json.loads((folder / "results.json").read_text())
   assert "map[sample-clean/test]" in content["metrics"]
   config.evaluation.data, config.data.drop = "sample:test", True  # as the run's own files were read

@@ -97,7 +97,7 @@ def _facts(place: pathlib.Path, scores: RunScores) -> dict[str, str]:
   trained, hours = collected.training(place), ""
   if trained.seconds:
     hours = f"{trained.seconds / 3600:.1f}" + _of_device(trained.device)
-  return {"seeds": seeds, "test read": "not known" if times is None else str(times), "hours": hours}
+  return {"seeds": seeds, "test read": str(times or "not known"), "hours": hours}
 
 
 def _of_device(device: str) -> str:
