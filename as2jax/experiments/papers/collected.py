@@ -130,6 +130,12 @@ def peer_tables(row: pathlib.Path, split: str) -> str:
   return ",".join(map(str, sorted(row.glob(f"seed-*.{split}.tsv"))))
 
 
+def changed_code(row: pathlib.Path) -> str:
+  """Say that an unpacked row was made by more than one state of the code; "" where it was not."""
+  changed = (results.read(row) or {}).get("identity", {}).get("changed", ())
+  return "the code changed between its seeds" if changed else ""
+
+
 def training(row: pathlib.Path) -> Training:
   """Return what trained an unpacked row; 0 seconds where they were not kept."""
   if (row / SEEDS).exists():

@@ -71,8 +71,8 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
         if row.name != base:
           to_base = figures.difference(scores[base][table.main], of_main, main.metric)
         line[f"{main.heading} − {base}"] = to_base
-      if first.note:
-        notes.append(f"{row.name}: {first.note}.")
+      said = filter(None, (first.note, collected.changed_code(places[row.name])))
+      notes += [f"{row.name}: {note}." for note in said]
     elif row.runs:
       line["system"] += f" ({NOT_YET})"
     else:
@@ -134,6 +134,8 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
         figure += f", {trained.device}"
       elif trained.seconds:
         figure += f", {trained.seconds / trained.seeds:.0f} s"
+      if changed := collected.changed_code(place):
+        figure += f"; {changed}"
       line[column.heading] = figure
     lines.append(line)
   return _markdown(lines)
@@ -149,7 +151,8 @@ def claims(folder: pathlib.Path) -> str:
     line["ours"] = figures.cell(ours, column.metric) + figures.groups_of(ours)
     line["simple baseline"] = figures.cell(base, column.metric)
     line["difference"] = figures.difference(base, ours, column.metric)
-    lines.append(line | {"holds?": claim["holds"], "why": claim["why"]})
+    why = [claim["why"], collected.changed_code(folder / claim["runs"][0])]
+    lines.append(line | {"holds?": claim["holds"], "why": "; ".join(filter(None, why))})
   return _markdown(lines, left=7)
 
 
@@ -160,7 +163,8 @@ def summary(folder: pathlib.Path) -> str:
     place, column = folder / one["kept"], rows.column_of(one["column"])
     (scores,) = _loaded([place], column)
     line = {"data, metric": one["data"]}
-    line["system"] = one["system"] + _of_device(collected.training(place).device)
+    named = [one["system"] + _of_device(collected.training(place).device)]
+    line["system"] = "; ".join(filter(None, [*named, collected.changed_code(place)]))
     line["ours"] = figures.cell(scores, column.metric) + figures.groups_of(scores)
     lines.append(line | {"paper": one["paper"]})
   return _markdown(lines, left=4)

@@ -85,6 +85,7 @@ def trained(folder, name, luck):
   for seed in range(len(luck)):
     content["seeds"].append(outcome | {"seed": seed, "steps": 6, "best_epoch": int(seed > 0)})
     if len(luck) > 1:
+      content["identity"] = {"changed": ["code a → b"]}
       shutil.copytree(folder / "bm25/eval/test", target / f"eval/test/seed-{seed}")
   (target / "results.json").write_text(json.dumps(content))
   row = {"data": "sample", "split": "test", "seeds": [0], "mode": "evaluate"}
@@ -113,7 +114,7 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   assert "cannot be told from one seed" in lines["one"]
   assert lines["later (not trained yet)"].endswith("|  |  |  |  |  |")
   assert lines["*paper*"].startswith("| *paper* | *.700* |")
-  noted = "several: best = before training (seed 0).\none: best = before training."
+  noted = "several: best = before training (seed 0).\nseveral: the code changed between its seeds.\none: best = before training."
   assert text.endswith(noted)
 
 
