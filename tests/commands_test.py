@@ -151,7 +151,9 @@ def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
       resolved(job="", recipe=recipe, files={"test": "c.tsv"})
 
 
-def test_rank_prints_or_writes_every_candidate(finished_run, questions, tmp_path, capsys):
+def test_rank_prints_or_writes_every_candidate(
+  finished_run, questions, tmp_path, capsys, monkeypatch
+):
   run = str(finished_run("bm25"))
   assert app.run(["rank", run, questions]) == 0
   rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -163,6 +165,13 @@ def test_rank_prints_or_writes_every_candidate(finished_run, questions, tmp_path
   target = tmp_path / "new" / "ranked.jsonl"
   assert app.run(["rank", run, questions, "-o", str(target)]) == 0
   assert [json.loads(line) for line in target.read_text().splitlines()] == rows
+  piped = io.TextIOWrapper(io.BytesIO(pathlib.Path(questions).read_bytes()))
+  monkeypatch.setattr("sys.stdin", piped)
+  capsys.readouterr()
+  assert app.run(["rank", run]) == 0
+  assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
+  monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+  assert app.run(["rank", run]) == 2 and "standard input is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["jobs", "recipes", "words", "models", "encoders"])

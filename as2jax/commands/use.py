@@ -1,6 +1,9 @@
 """What is done with finished runs: rank, compare, explain, export, index, search, serve."""
 
+import os
+import pathlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -29,11 +32,14 @@ app = typer.Typer()
   epilog=examples(
     "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top=5",
     "as2jax rank runs/x faq.csv -o ranked.csv --columns question=query,candidate=reply",
+    'echo \'{"question": "who sat?", "candidate": "The cat sat."}\' | as2jax rank runs/x',
   )
 )
 def rank(
   run: Run,
-  file: Annotated[str, Argument(metavar="FILE", help="questions with candidates")],
+  file: Annotated[
+    str, Argument(metavar="[FILE]", help="questions with candidates; else standard input")
+  ] = "-",
   target: Out = "",
   top: Annotated[int | None, Option(min=1, help="candidates a question; all if absent")] = None,
   seed: Seed = None,
@@ -50,8 +56,14 @@ def rank(
   process.quiet_libraries()
   from as2jax.inference.open import rank_file
 
-  which = "best" if seed is None else seed
-  rows = rank_file(run, file, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
+  with tempfile.TemporaryDirectory() as folder:
+    if file == "-":
+      if sys.stdin.isatty():
+        raise InputError("name a file of questions with candidates: as2jax rank RUN FILE")
+      file = os.path.join(folder, "standard input")
+      pathlib.Path(file).write_bytes(sys.stdin.buffer.read())
+    which = "best" if seed is None else seed
+    rows = rank_file(run, file, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
   if target:
     tables.write(target, rows)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")

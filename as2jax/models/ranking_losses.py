@@ -132,9 +132,7 @@ class InBatchSoftmax(Loss):
   a candidate anywhere in the batch, over all shards and devices, except the
   question's other positives, as far as the batch holds them (the sampler `grouped` keeps these
   together). Equal texts count once. `scale` is 1/τ, 20 for a cosine in sentence-transformers;
-  `similarity` is that by which the model ranks, `euclidean` −‖u − v‖; `symmetric` adds the share of
-  each positive's question among all questions. A negative whose similarity exceeds the positive's
-  by more than `false_negative_margin` is taken for an unlabelled answer and left out.
+  `similarity` is that by which the model ranks, `euclidean` −‖u − v‖.
   """
 
   scale: float
