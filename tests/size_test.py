@@ -17,13 +17,13 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 235,
-  "product lines": 36_200,
-  "product statements": 21_060,
+  "product lines": 36_430,
+  "product statements": 21_210,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 27_430,
+  "test lines": 27_640,
   "tracked files": 680,
-  "words of Markdown": 9_600,  # outside tables and code
+  "words of Markdown": 9_760,  # outside tables and code
 }
 
 
