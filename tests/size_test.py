@@ -23,7 +23,7 @@ LIMITS = {
   "conditional expressions per 1,000 statements": 23,
   "test lines": 27_640,
   "tracked files": 680,
-  "words of Markdown": 9_760,  # outside tables and code
+  "words of Markdown": 9_820,  # outside tables and code
 }
 
 

@@ -12,6 +12,7 @@ c = K / (K − 2 Σ w³ + K²), which is G/(G−1) for equal groups: the expecta
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ ONE_SEED = "cannot be told from one seed"
 TWO_SEEDS = "cannot be told from two seeds"  # with strong luck of a run 8 % of nulls have p < .05
 FEW_GROUPS, LARGE_GROUP = 10, 0.25  # fewer, or a larger share of the questions, is said
 ROUNDED = 1e-9  # relative: tables of per-question scores may have ten digits
+Named = Sequence[Any] | np.ndarray | None  # the group of each question; None where each is its own
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
 _BLOCK = 1 << 22  # signs drawn at a time
 
@@ -41,7 +43,7 @@ class Groups:
   correction: float
 
   @classmethod
-  def of(cls, groups: Sequence[str] | None, questions: int) -> "Groups":
+  def of(cls, groups: Named, questions: int) -> "Groups":
     """Number the groups of `questions` questions by their names; None for each question its own."""
     number = np.arange(questions)
     if groups is not None:
@@ -112,11 +114,7 @@ class MethodsComparison:
 
 
 def methods_test(
-  a: np.ndarray,
-  b: np.ndarray,
-  *,
-  fixed: tuple[bool, bool] = (False, False),
-  groups: Sequence[str] | None = None,
+  a: np.ndarray, b: np.ndarray, *, fixed: tuple[bool, bool] = (False, False), groups: Named = None
 ) -> MethodsComparison:
   """Compare two methods: seeds are nested in the method, questions are crossed with both.
 
@@ -178,7 +176,7 @@ def question_means(values: np.ndarray) -> np.ndarray:
   return values if values.ndim == 1 else values.mean(0)
 
 
-def half_width(values: np.ndarray, groups: Sequence[str] | None = None) -> float | None:
+def half_width(values: np.ndarray, groups: Named = None) -> float | None:
   """Return the 95 % half-width of the mean over questions (Student's t); None for one group."""
   values = question_means(values)
   by_group = Groups.of(groups, len(values))
@@ -193,7 +191,7 @@ def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
   return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None
 
 
-def paired_t_test(a: np.ndarray, b: np.ndarray, groups: Sequence[str] | None = None) -> Comparison:
+def paired_t_test(a: np.ndarray, b: np.ndarray, groups: Named = None) -> Comparison:
   """Compare two systems by Student's paired t-test over (groups of) questions, two-sided (CETE's test).
 
   A difference that is the same for every question has no variance: p is 1 where it is zero, else 0.
@@ -207,12 +205,7 @@ def paired_t_test(a: np.ndarray, b: np.ndarray, groups: Sequence[str] | None = N
 
 
 def randomization_test(
-  a: np.ndarray,
-  b: np.ndarray,
-  groups: Sequence[str] | None = None,
-  *,
-  samples: int = 100_000,
-  seed: int = 0,
+  a: np.ndarray, b: np.ndarray, groups: Named = None, *, samples: int = 100_000, seed: int = 0
 ) -> Comparison:
   """Compare two systems by the paired randomization (sign-flip) test over questions, two-sided.
 
@@ -248,7 +241,7 @@ def randomization_test(
 def macro_test(
   a: Sequence[np.ndarray],
   b: Sequence[np.ndarray],
-  groups: Sequence[Sequence[str] | None] | None = None,
+  groups: Sequence[Named] | None = None,
   *,
   samples: int = 100_000,
   seed: int = 0,
