@@ -206,6 +206,8 @@ class Recorder:
   def unlock(self):
     return self
 
+  lock = unlock
+
   def to_json(self, **options):
     return self._config.to_json(**options)  # writes all down, which is no use of any
 

@@ -118,10 +118,11 @@ def test_the_table_of_a_sweep(lexical):
   manifest = [json.loads(line) for line in (output / "manifest.jsonl").read_text().splitlines()]
   titles = ["base", "model.name=word_overlap", "model.name=idf_overlap"]
   assert [m["title"] for m in manifest] == titles
-  figures = {}
+  figures, groups = {}, {}
   for split in ("dev", "test"):
     loaded = run_scores.load([str(output / m["id"]) for m in manifest], split=split)
     figures[split] = {t: s.metric("map")[0] for t, s in zip(titles, loaded)}
+    groups[split] = loaded[0].groups
   best = max(titles, key=lambda t: figures["dev"][t].mean())
   table, _, result = printed.partition(f"result: {best}, chosen by MAP on dev")
   assert f"map[sample-clean/test] {figures['test'][best].mean():.4f} ±" in result
@@ -130,7 +131,7 @@ def test_the_table_of_a_sweep(lexical):
     assert f"{figures['dev'][title].mean():.4f}" in line
     if title != "base":  # without randomness the methods differ as the models do
       pair = figures["dev"][title], figures["dev"]["base"]
-      m = significance.methods_test(*pair, fixed=(True, True))
+      m = significance.methods_test(*pair, fixed=(True, True), groups=groups["dev"])
       assert f"± {m.half_width:.4f} " in line and line.endswith(f"{m.detectable:.4f}")
     if figures["test"][title].mean() != figures["test"][best].mean():
       assert f"{figures['test'][title].mean():.4f}" not in result  # no other point's on test
