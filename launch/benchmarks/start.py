@@ -5,6 +5,7 @@ The first prepares, tokenises and keeps; the second, in another folder, finds wh
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,15 +34,22 @@ def write_source(folder: pathlib.Path, pairs: int) -> None:
         file.write(f"{split} question {question},{pool[sentence]},{int(place == 3)}\n")
 
 
-def to_first_step(folder: pathlib.Path, name: str) -> float:
-  """Start `as2jax train`, and end it after its first step; return the seconds until then."""
+def own_gib(pid: int) -> float:
+  """Return a process's own memory in GiB, without pages of files; zero where `/proc` does not tell it (not Linux)."""
+  path = pathlib.Path(f"/proc/{pid}/status")
+  found = re.search(r"^RssAnon:\s*(\d+) kB", path.read_text(), re.MULTILINE) if path.exists() else None
+  return int(found[1]) / 2**20 if found else 0.0
+
+
+def to_first_step(folder: pathlib.Path, name: str) -> tuple[float, float]:
+  """Start `as2jax train`, and end it after its first step; return the seconds until then and its own GiB at most."""
   command = [sys.executable, "-m", "as2jax", "train", "asnq_tanda:minilm", "-o", str(folder / name)]
   # The data set with context: of ASNQ itself the counts must be the published ones.
   changes = ("data.name=asnq_context", "batch.examples=32", "log.seconds=0", "log.steps=1")
   for change in (*changes, "log.report=false"):
     command += ["--set", change]
   env = {**os.environ, "AS2JAX_DATA": str(folder), "AS2JAX_CACHE": str(folder / "cache")}
-  began = time.monotonic()
+  began, gib = time.monotonic(), 0.0
   with (folder / f"{name}.txt").open("w") as log:
     process = subprocess.Popen(command, env={**env, "JAX_PLATFORMS": "cpu"}, stdout=log, stderr=log)
   try:
@@ -49,8 +57,9 @@ def to_first_step(folder: pathlib.Path, name: str) -> float:
     while not steps.exists() or '"loss"' not in steps.read_text():
       if process.poll() is not None:
         raise InputError(f"no first step: {(folder / f'{name}.txt').read_text()[-2000:]}")
+      gib = max(gib, own_gib(process.pid))
       time.sleep(0.2)
-    return time.monotonic() - began
+    return time.monotonic() - began, gib
   finally:
     process.kill()
     process.wait()
@@ -61,5 +70,6 @@ def run(pairs: int) -> dict[str, float]:
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch)
     write_source(folder, pairs)
-    first = to_first_step(folder, "first")
-    return {"speed": to_first_step(folder, "second"), "first": first, "pairs": pairs}
+    first, first_gib = to_first_step(folder, "first")
+    second, gib = to_first_step(folder, "second")
+    return {"speed": second, "gib": gib, "first": first, "first_gib": first_gib, "pairs": pairs}
