@@ -39,6 +39,10 @@ def _sets(about: str, values: dict[str, Any]) -> Recipe:
 
 
 minilm = _sets("Read all-MiniLM-L6-v2, small and real.", {"encoder.pretrained": MINILM})
+mpnet = _sets(
+  "Read all-mpnet-base-v2, of BERT-base's size.",
+  {"encoder.pretrained": "sentence-transformers/all-mpnet-base-v2"},
+)
 roberta = _sets("Read RoBERTa-base in place of BERT-base.", {"encoder.pretrained": "roberta-base"})
 transfer = _sets(
   "Train TANDA's first stage, a general ranker.", {"epochs": 2, "optimizer.rate": 2e-5}
@@ -117,6 +121,7 @@ def distil(config: ConfigDict) -> None:
 
 ENCODERS: dict[str, Recipe] = {
   "minilm": minilm,
+  "mpnet": mpnet,
   "ettin17m": ettin17m,
   "roberta": roberta,
   "xlnet": xlnet,

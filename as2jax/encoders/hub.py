@@ -31,13 +31,13 @@ HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 def resolve(spec: str) -> epath.Path:
   """Returns the folder of an encoder: a folder, `package:NAME/FOLDER`, or a hub name.
 
-  A hub name is looked up in the local cache and then downloaded. InputError, at once or within seconds,
+  A hub name is looked up below $AS2JAX_DATA and in the hub's local cache, and then downloaded. InputError, at once or within seconds,
   where none of these has a config.
   """
   if spec.startswith("package:"):
     folder = _package_folder(spec)
-  elif spec and epath.Path(spec).is_dir():
-    folder = epath.Path(spec)
+  elif local := _local_folder(spec):
+    folder = local
   elif HUB_NAME.fullmatch(spec):
     return epath.Path(_hub_folder(spec))
   else:
@@ -53,12 +53,20 @@ def resolve(spec: str) -> epath.Path:
   return folder
 
 
+def _local_folder(spec: str) -> epath.Path | None:
+  """Returns the folder `spec`, or a hub name's folder below $AS2JAX_DATA, if there is one."""
+  for folder in (epath.Path(spec), data_folder() / spec):
+    if spec and folder.is_dir():
+      return folder
+  return None
+
+
 def absent(spec: str) -> str:
   """Says why `resolve` would fail, "" where it would not; of a hub name nothing is downloaded."""
   import huggingface_hub
 
   try:
-    if spec.startswith("package:") or epath.Path(spec).is_dir() or not HUB_NAME.fullmatch(spec):
+    if spec.startswith("package:") or _local_folder(spec) or not HUB_NAME.fullmatch(spec):
       resolve(spec)
     elif _snapshot(spec)[1]:
       huggingface_hub.HfApi().model_info(spec, timeout=HUB_TIMEOUT)

@@ -20,7 +20,7 @@ class Pretraining(NamedTuple):
 _BERT = "BookCorpus, English Wikipedia"
 _ROBERTA = f"{_BERT}, CC-News, OpenWebText, Stories"
 _NLI = "SNLI, MultiNLI"
-# Of the training that made a sentence encoder of nreimers/MiniLM-L6-H384-uncased.
+# Of the training that made sentence encoders of nreimers/MiniLM-L6-H384-uncased and microsoft/mpnet-base.
 _ALL = (
   "Reddit, S2ORC, WikiAnswers, PAQ, Stack Exchange, MS MARCO, GOOAQ, Yahoo Answers, Code Search, COCO, "
   f"SPECTER, SearchQA, ELI5, Flickr 30k, {_NLI}, Sentence Compression, WikiHow, Altlex, Quora, "
@@ -34,6 +34,11 @@ PRETRAINED = {
     _ALL,
     "1,170,060,424 pairs",
     _HUB + "sentence-transformers/all-MiniLM-L6-v2",
+  ),
+  r"all-mpnet-base-v2": (
+    _ALL,
+    "1,170,060,424 pairs",
+    _HUB + "sentence-transformers/all-mpnet-base-v2",
   ),
   r"bert-base-uncased": (_BERT, "", _HUB + "google-bert/bert-base-uncased"),
   r"bert-large-uncased": (_BERT, "", _HUB + "google-bert/bert-large-uncased"),

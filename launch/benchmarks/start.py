@@ -37,7 +37,9 @@ def write_source(folder: pathlib.Path, pairs: int) -> None:
 def own_gib(pid: int) -> float:
   """Return a process's own memory in GiB, without pages of files; zero where `/proc` does not tell it (not Linux)."""
   path = pathlib.Path(f"/proc/{pid}/status")
-  found = re.search(r"^RssAnon:\s*(\d+) kB", path.read_text(), re.MULTILINE) if path.exists() else None
+  found = (
+    re.search(r"^RssAnon:\s*(\d+) kB", path.read_text(), re.MULTILINE) if path.exists() else None
+  )
   return int(found[1]) / 2**20 if found else 0.0
 
 
