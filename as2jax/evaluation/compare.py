@@ -235,7 +235,12 @@ def as_text(rows: Sequence[Row]) -> str:
         mean += f" ± {row['half_width']:.4f}"
       if row.get("sd") is not None:
         sd = f"{row['sd']:.4f} ({row['seeds']})"
-      cells.append([name, counted(row), mean, sd])
+      count = (
+        ""
+        if row["questions"] is None
+        else significance.count_text(row["questions"], row.get("groups"))
+      )
+      cells.append([name, count.replace(" questions", ""), mean, sd])
       if len(mine) > 1:
         cells[-1] += _cells(row, holm)
     title = f"{metric}; ± is the 95 % half-width; differences are to the first. {METHODS_LEGEND}"
@@ -245,14 +250,6 @@ def as_text(rows: Sequence[Row]) -> str:
     for note in dict.fromkeys(row.get("groups_note") for row in mine):
       parts[-1] += f"\n  warning: {note}" if note else ""
   return "\n\n".join(parts)
-
-
-def counted(row: Row) -> str:
-  """Return a row's number of questions, with that of their groups where they depend on one another."""
-  questions, groups = row["questions"], row.get("groups")
-  if questions is None:
-    return ""
-  return f"{questions} of {groups} groups" if groups not in (None, questions) else str(questions)
 
 
 def for_paper(rows: Sequence[Row], form: str) -> str:
@@ -270,9 +267,7 @@ def for_paper(rows: Sequence[Row], form: str) -> str:
       bold.add((number, len(cells[1 + number]) - 1))
   cells[0] += [metric.partition("[")[0].upper() for metric in best]
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
-  head = f"{where}, {rows[0]['questions']} questions"
-  if rows[0]["groups"] < rows[0]["questions"]:
-    head += f" of {rows[0]['groups']} groups"
+  head = f"{where}, {significance.count_text(rows[0]['questions'], rows[0]['groups'])}"
   adjusted = ", Holm-adjusted" if len(names) > 2 else ""
   legend = (
     "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "

@@ -17,7 +17,7 @@ from as2jax.data import holdout, mined
 from as2jax.data.card import contradictions, data_card, shared_with_training
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
-from as2jax.evaluation.significance import ONE_SEED, Groups, half_width, mean_sd
+from as2jax.evaluation.significance import ONE_SEED, Groups, count_text, half_width, mean_sd
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others, write_whole
 from as2jax.runtime.version import __version__
@@ -320,9 +320,7 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
     line = f"{name:34s} {entry['mean']:.4f}"
     if entry["sd"]:
       line += f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)"
-    counted = "1 question" if entry["questions"] == 1 else f"{entry['questions']} questions"
-    if "groups" in entry:
-      counted += f" of {entry['groups']} groups"
+    counted = count_text(entry["questions"], entry.get("groups"))
     if entry["half_width"] is not None:
       line += f"   ± {entry['half_width']:.4f} (95 %, {counted})"
     else:

@@ -176,6 +176,12 @@ def question_means(values: np.ndarray) -> np.ndarray:
   return values if values.ndim == 1 else values.mean(0)
 
 
+def count_text(questions: int, groups: int | None) -> str:
+  """Return `54 questions of 17 groups`; without groups where each question is its own."""
+  text = "1 question" if questions == 1 else f"{questions} questions"
+  return text if groups in (None, questions) else f"{text} of {groups} groups"
+
+
 def half_width(values: np.ndarray, groups: Named = None) -> float | None:
   """Return the 95 % half-width of the mean over questions (Student's t); None for one group."""
   values = question_means(values)

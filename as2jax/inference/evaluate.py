@@ -50,9 +50,7 @@ class Evaluation(RunScores):
 
   def __str__(self) -> str:
     groups = significance.Groups.of(self.groups, len(self.ids)).count
-    counted = f"{len(self.ids)} questions" + (
-      f" of {groups} groups" if groups < len(self.ids) else ""
-    )
+    counted = significance.count_text(len(self.ids), groups)
     lines = [f"{self.name} on {self.data}: {counted} {self.note}"]
     for metric, entry in self.metrics.items():
       line = f"  {metric:8s} {entry['mean']:.4f}"

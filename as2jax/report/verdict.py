@@ -22,7 +22,7 @@ def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
   (row,) = rows
   metric, where = _metric(row)
   width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
-  counted = f"{_questions(row)}, seeds: {row['seeds']}"
+  counted = f"{significance.count_text(row['questions'], row['groups'])}, seeds: {row['seeds']}"
   if row["sd"] is not None:
     counted += f" with s.d. {row['sd']:.3f}"
   return [f"{runs.systems[0].label} has {metric} {row['mean']:.3f}{width} on {where} ({counted})."]
@@ -53,13 +53,8 @@ def sentence(runs: Runs, row: Row, base: Row) -> str:
       f"over seeds and questions, p {_p(p)}; a difference of {row['methods_detectable']:.3f} would be "
       "found in 80 % of cases."
     )
-  counted = f"{_questions(row)}; seeds: {row['seeds']} against {base['seeds']}"
+  counted = f"{significance.count_text(row['questions'], row['groups'])}; seeds: {row['seeds']} against {base['seeds']}"
   return f"{head} ({counted}). These models: {told}. These methods: {methods}"
-
-
-def _questions(row: Row) -> str:
-  questions, groups = row["questions"], row["groups"]
-  return f"{questions} questions" + (f" of {groups} groups" if groups < questions else "")
 
 
 def _metric(row: Row) -> tuple[str, str]:
