@@ -36,8 +36,8 @@ DATA = {
   # has the first alone. (): as a published model's folder says (encoder.name = sentence_bert or
   # reranker), and nothing of any other encoder's; ("", ""): nothing.
   "prompts": (),
-  "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
-  "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
+  "root": "",  # "" is $AS2JAX_DATA, then <default cache>/data
+  "cache": "",  # "" is $AS2JAX_CACHE, then as2jax in $XDG_CACHE_HOME or ~/.cache; "off" none
   "download": True,  # whether the public archive may be downloaded
   # Folders of `as2jax lab mine`, whose negatives become further candidates of training questions.
   "mined": (),

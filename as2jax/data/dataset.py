@@ -14,7 +14,7 @@ from as2jax.data.record import UNKNOWN, Pool, Question, fingerprint
 from as2jax.data.source import Counts, PoolCounts, Spec, find
 from as2jax.data.statistics import KEEPS, gathered
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import cache_folder, data_folder
+from as2jax.runtime.files import OFF, cache_folder, data_folder
 
 # Modules with SPECS, in the order in which the data sets are listed.
 READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "asnq", "controlled")
@@ -264,8 +264,8 @@ def load(
   Args:
     name: one of `SPECS`.
     pool: whether it is one for retrieval, whose splits are pools; None for either.
-    root: the folder of the data; default $AS2JAX_DATA, then ~/.cache/as2jax/data.
-    cache: the folder of prepared copies and downloads; default $AS2JAX_CACHE, then ~/.cache/as2jax.
+    root: the folder of the data; default $AS2JAX_DATA, then `data` in the default cache.
+    cache: the folder of prepared copies and downloads; default `runtime.files.cache_folder`.
     download: whether the public archive may be fetched where the files are absent.
     check: whether counts other than the published (or documented) ones are an error.
 
@@ -295,7 +295,7 @@ def load(
   except OSError as error:
     raise InputError(
       f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder in "
-      "AS2JAX_CACHE or --config.data.cache"
+      f"AS2JAX_CACHE, or say AS2JAX_CACHE={OFF}"
     ) from error
   question_filter, kind = ("pool", PoolCounts) if spec.is_pool else ("all", Counts)
   for split, statistics in copy.statistics.items():

@@ -21,7 +21,7 @@ from as2jax.data.record import Candidate, Passage, Query, Question
 from as2jax.data.source import Source, Spec
 from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import checksum_of, seal, unseal
+from as2jax.runtime.files import checksum_of, seal, unseal, writable
 
 LAYOUT = "7"  # of the prepared copy: raise it when the features or the manifest's fields change
 MANIFEST = "prepared.json"
@@ -80,7 +80,8 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
 
   A changed source is prepared again; a killed preparation leaves no copy; a second process waits for
   the first. Each file's checksum is compared, once a process: a damaged copy is prepared anew, and
-  the log says so. Raises InputError where a source file is wrong, OSError where `cache` cannot be written.
+  the log says so. Where `cache` cannot be written, the copy is of this process alone. Raises InputError
+  where a source file is wrong.
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]
@@ -88,7 +89,7 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
     return copy
   if "://" in str(home):
     raise OSError("it is not a local folder")
-  home.parent.mkdir(parents=True, exist_ok=True)
+  home = writable(cache, spec.name) / home.name
   with filelock.FileLock(f"{home}.lock"):
     return _read(home, log=logging.debug) or _prepare(spec, source, home)
 

@@ -10,6 +10,7 @@ from etils import epath
 from as2jax.data import download as downloading
 from as2jax.data.lines import opened
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import writable
 
 
 class _Numbers:
@@ -195,6 +196,9 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
     raise InputError(f"{lacks}; install the package again")
   reason = "downloading is switched off"
   if download:
+    cache = downloads.parents[1]
+    if spec.url or spec.addresses:
+      downloads = writable(cache, str(downloads.relative_to(cache)))
     reason = downloading.fetch(spec, downloads)
     if not reason:
       return _source(spec, downloads)

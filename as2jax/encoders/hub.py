@@ -12,7 +12,7 @@ from etils import epath
 from as2jax.data.text import vocabulary
 from as2jax.encoders.weights import FILES, INDEX, TORCH_INDEX, TORCH_WEIGHTS, WEIGHTS
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import data_folder, read_json
+from as2jax.runtime.files import data_folder, read_json, writable
 
 CONFIG = "config.json"
 MODULES = "modules.json"  # of a sentence-transformers folder
@@ -167,7 +167,10 @@ def _hub_folder(name: str) -> str:
     info = huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)
     files = {sibling.rfilename for sibling in info.siblings or ()}
     form = SAFETENSORS if {WEIGHTS, INDEX} & files else TORCH
-    return huggingface_hub.snapshot_download(name, allow_patterns=(*DOWNLOADED, *form))
+    cache = str(writable(epath.Path(constants.HF_HUB_CACHE), "", "HF_HOME"))
+    return huggingface_hub.snapshot_download(
+      name, allow_patterns=(*DOWNLOADED, *form), cache_dir=cache
+    )
   except Exception as error:  # the client raises its own, httpx's and the socket's errors
     reason = str(error).strip().partition("\n")[0]
     part = f"only in part (without {lacking})" if there else "not"

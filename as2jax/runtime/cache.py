@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import THREADS, checksum_of, make_durable, refuse_others, seal, unseal
+from as2jax.runtime.files import (
+  THREADS,
+  checksum_of,
+  make_durable,
+  refuse_others,
+  seal,
+  unseal,
+  warn_unwritable,
+)
 
 MANIFEST = "manifest.json"
 
@@ -109,7 +117,7 @@ def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
   """
   if "://" in os.fspath(cache):
     raise InputError(
-      f"cache {str(cache)!r} is not a local folder; give one in AS2JAX_CACHE or --config.data.cache"
+      f"cache {str(cache)!r} is not a local folder; give one in AS2JAX_CACHE, or say AS2JAX_CACHE=off"
     )
   name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   return pathlib.Path(cache).expanduser() / kind / name
@@ -129,11 +137,7 @@ def cached(folder: pathlib.Path, build: Build) -> Entry:
     with FileLock(folder.with_name(f"{folder.name}.lock")):
       return read(folder) or write(folder, build)
   except OSError as error:
-    _warn_once(
-      f"{folder.parent}: the cache cannot be written ({error.strerror or error}), so that this is computed "
-      "in each process: free or allow space there, or give another folder in AS2JAX_CACHE or "
-      "--config.data.cache"
-    )
+    warn_unwritable(str(folder.parents[1]), error.strerror or str(error))
   writer = Writer()
   entry = writer.finish(build(writer))
   assert entry is not None

@@ -137,20 +137,14 @@ def huge_pages_advice(current: Mapping[str, str]) -> str:
 
 
 def use_compile_cache(config: Any) -> None:
-  """Points jax's persistent compilation cache at a folder; InputError where it cannot be made."""
+  """Points jax's persistent compilation cache at a folder, unless caches are `off`."""
   import jax
 
-  if config.compilation_cache == "off":
-    return
-  from as2jax.runtime.files import cache_folder  # whose library of paths imports numpy
+  from as2jax.runtime import files  # whose library of paths imports numpy
 
-  folder = epath.Path(config.compilation_cache or cache_folder(config.data.cache) / "xla")
-  try:
-    folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise InputError(
-      f"the folder of compiled programs, {folder}, cannot be made ({error}); name "
-      "another in AS2JAX_CACHE or --config.compilation_cache, or say off"
-    ) from error
+  if files.OFF in (chosen := config.compilation_cache, files.cache_setting(config.data.cache)):
+    return
+  root, below = (chosen, "") if chosen else (files.cache_folder(config.data.cache), "xla")
+  folder = files.writable(epath.Path(root), below)
   jax.config.update("jax_compilation_cache_dir", str(folder))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

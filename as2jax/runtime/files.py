@@ -4,12 +4,17 @@ CRC-32 finds every damage within 32 successive bits, and all but one in 2^32 of 
 arrays are SHA-256.
 """
 
+import atexit
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import json
+import logging
 import os
+import shutil
 import stat
+import tempfile
 import time
 import zlib
 from collections.abc import Generator, Mapping
@@ -21,25 +26,82 @@ from etils import epath
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 
+OFF = "off"  # in place of a cache's folder
 MAX_JSON = 64 << 20  # bytes
 PIECE = 1 << 20  # bytes read at once
 THREADS = 4  # digests release the interpreter's lock
 _SETTLED = 1.0  # seconds after which a change gives a file another time, on any file system
 _HEAD = '{"checksum": "%s", '  # of a sealed text
 _known: dict[tuple, str] = {}  # checksums by what a file system says of a file
+_unwritable: set[str] = set()  # caches of which that was said
+log = logging.getLogger(__name__)
 _KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
 
 
 def data_folder(configured: str = "") -> epath.Path:
-  """Returns the folder of source files: `configured`, $AS2JAX_DATA or ~/.cache/as2jax/data."""
-  chosen = configured or os.environ.get("AS2JAX_DATA") or "~/.cache/as2jax/data"
+  """Returns the folder of source files: `configured`, $AS2JAX_DATA or `data` in the default cache."""
+  chosen = configured or os.environ.get("AS2JAX_DATA") or os.path.join(_default_cache(), "data")
   return epath.Path(chosen).expanduser()
 
 
 def cache_folder(configured: str = "") -> epath.Path:
-  """Returns the folder of derived files: `configured`, $AS2JAX_CACHE or ~/.cache/as2jax."""
-  chosen = configured or os.environ.get("AS2JAX_CACHE") or "~/.cache/as2jax"
-  return epath.Path(chosen).expanduser()
+  """Returns the folder of derived files: `configured`, $AS2JAX_CACHE or the default cache.
+
+  The default is as2jax in $XDG_CACHE_HOME or ~/.cache; `off` is a folder that goes with this process.
+  """
+  chosen = cache_setting(configured)
+  return scratch_folder() if chosen == OFF else epath.Path(chosen).expanduser()
+
+
+def cache_setting(configured: str = "") -> str:
+  """Returns what `cache_folder` follows, which may be `off`."""
+  return configured or os.environ.get("AS2JAX_CACHE") or _default_cache()
+
+
+def _default_cache() -> str:
+  home = os.environ.get("XDG_CACHE_HOME", "")
+  return os.path.join(home if os.path.isabs(home) else "~/.cache", "as2jax")
+
+
+@functools.cache
+def scratch_folder() -> epath.Path:
+  """Makes the folder of this process for what no cache keeps; InputError where there is no room."""
+  try:
+    folder = tempfile.mkdtemp(prefix="as2jax-")
+  except OSError as error:
+    raise InputError(
+      f"no temporary folder can be made ({error}): name a folder of yours in TMPDIR"
+    ) from error
+  atexit.register(shutil.rmtree, folder, ignore_errors=True)
+  return epath.Path(folder)
+
+
+def writable(cache: epath.Path, below: str, variable: str = "AS2JAX_CACHE") -> epath.Path:
+  """Makes and returns the folder `below` a cache; one of this process where that cannot be written.
+
+  `variable` of the environment names the cache.
+  """
+  folder = cache / below
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    if "://" in str(folder) or os.access(folder, os.W_OK):
+      return folder
+    warn_unwritable(str(cache), "permission denied", variable)
+  except OSError as error:
+    warn_unwritable(str(cache), error.strerror or str(error), variable)
+  folder = scratch_folder() / below
+  folder.mkdir(parents=True, exist_ok=True)
+  return folder
+
+
+def warn_unwritable(cache: str, why: str, variable: str = "AS2JAX_CACHE") -> None:
+  """Warns once of a cache that cannot be written, without which the work goes on."""
+  if cache not in _unwritable:
+    _unwritable.add(cache)
+    log.warning(
+      "the cache %s cannot be written (%s), so that what it would keep is made in each process: make "
+      "room, or name another folder in %s", cache, why, variable,
+    )  # fmt: skip
 
 
 def refuse_others(path: epath.PathLike) -> None:

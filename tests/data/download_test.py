@@ -16,6 +16,7 @@ from synthetic_spec import SPEC, files_of
 
 from as2jax.data import download
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import scratch_folder
 
 
 def zipped(names=SPEC.names) -> bytes:
@@ -68,6 +69,13 @@ def test_downloads_once(tmp_path, serve, archive):
   assert files_of(tmp_path, url=serve(b"gone")) == here
   (here.folder / "b.tsv").unlink()  # as a download that was killed leaves it
   assert files_of(tmp_path, url=serve(archive)) == here
+
+
+def test_a_download_whose_folder_cannot_be_made_is_of_this_process(tmp_path, serve, caplog):
+  (tmp_path / "downloads").write_text("")
+  here = files_of(tmp_path, url=serve(zipped()))
+  assert here.folder.is_relative_to(scratch_folder()) and "cannot be written" in caplog.text
+  assert here.files["test"][0].read_text() == "content of c.tsv" * 50
 
 
 def test_files_that_are_published_one_by_one(tmp_path, serve):

@@ -96,13 +96,6 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
   assert load("wikiqa", root=str(root)) == first and not caplog.messages  # the new copy is whole
 
 
-def test_a_cache_that_cannot_be_written(tmp_path):
-  write_source(tmp_path / "root")
-  (tmp_path / "file").write_text("")
-  with pytest.raises(InputError, match=r"file cannot hold a prepared copy .* AS2JAX_CACHE"):
-    load("wikiqa", root=str(tmp_path / "root"), cache=str(tmp_path / "file"))
-
-
 def test_many_shards_keep_the_order(tmp_path, monkeypatch):
   from as2jax.data import prepared
 

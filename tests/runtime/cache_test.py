@@ -11,7 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from as2jax.runtime import cache
+from as2jax.config import base
+from as2jax.data import dataset
+from as2jax.runtime import cache, devices, files
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
 
@@ -36,6 +38,7 @@ class Build:
 @pytest.fixture(autouse=True)
 def _warnings_are_new():
   cache._warn_once.cache_clear()
+  files._unwritable.clear()
 
 
 def take(folder, build, key="key"):
@@ -141,12 +144,26 @@ def test_a_second_builder_waits_and_reads(tmp_path):
   assert build.times == 1 and len(results) == 2
 
 
-def test_a_cache_that_cannot_be_written_warns_once_and_goes_on(tmp_path, caplog):
-  (tmp_path / "file").write_text("")
+@pytest.mark.parametrize("setting", ["off", "file", ""])
+def test_every_cache_may_be_off_or_in_a_home_that_is_not_writable(
+  setting, tmp_path, monkeypatch, caplog
+):
+  """A file in place of the folder stands for a read-only one: root may write everywhere."""
+  monkeypatch.chdir(tmp_path)
+  pathlib.Path("file").write_text("")
+  monkeypatch.setenv("AS2JAX_CACHE", setting)
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+  compiled = []
+  monkeypatch.setattr("jax.config.update", lambda name, value: compiled.append((name, value)))
   for _ in range(2):
-    assert take(tmp_path / "file", Build()).folder is None
-  (line,) = caplog.messages
-  assert "cannot be written" in line and "AS2JAX_CACHE" in line
+    take(files.cache_folder(), Build())
+    devices.use_compile_cache(base.get_config())
+    assert len(dataset.load("sample").splits["dev"]) > 1
+  scratch = str(files.scratch_folder())
+  assert all(value.startswith(scratch) for name, value in compiled[::2])
+  assert bool(compiled) == (setting != "off") and os.listdir() == ["file"]
+  lines = [line for line in caplog.messages if "cannot be written" in line]
+  assert len(lines) == (setting != "off") and all("AS2JAX_CACHE" in line for line in lines)
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "fsync"])
