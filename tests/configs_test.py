@@ -11,7 +11,7 @@ import tiny
 from ml_collections import ConfigDict
 
 from as2jax.config import base, check, jobs, overrides, recipes, words
-from as2jax.config.overrides import flatten
+from as2jax.config.overrides import differences, flatten
 from as2jax.inference import modes
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
@@ -93,6 +93,7 @@ def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
     ("recommended:embedder,sample", {"encoder.pretrained": words.MINILM}),
     ("trecqa_m2snet:list_softmax,adapt", {"loss.name": "list_softmax", "optimizer.rate": 1e-6}),
     ("wikiqa_crossencoder:minilm,list_softmax", {"loss.scale": 1.0}),
+    ("recommended:accurate,cosine", {"model.head": "cosine_linear", "model.pooler": False}),
     ("recommended:shared,in_batch", {"batch.sampler": "shared", "batch.examples": 2048}),
     ("trecqa_cete:no_encoder,glove", {"encoder.name": "static", "model.num_heads": 6, "epochs": 0}),
     ("wikiqa_cete:elmo,sample", {"encoder.name": "elmo", "data.name": "sample"}),
@@ -107,11 +108,19 @@ def test_words_are_followed(job, expected):
   assert {key: config[key] for key in expected} == expected
 
 
+def test_a_run_that_states_no_head_is_one_of_the_first_token():
+  new = flatten(jobs.load("recommended:accurate"))
+  old = {key: new[key] for key in new.keys() - {"model.head", "model.token_types"}}
+  assert differences(old, new) == []
+  assert len(differences(old, flatten(jobs.load("recommended:accurate,cosine")))) == 3
+
+
 @pytest.mark.parametrize(
   "job, message",
   [
     ("trecqa_m2snet:4,large", "M²S-Net reads word vectors"),
     ("squad_dual_gru:wide", "give `small,wide`"),
+    ("recommended:fast,cosine", "a cross-encoder's head, which biencoder has not"),
     ("wikiqa_cete:bert,large", "bert and large: name one of"),
     ("wikiqa_baseline:glove,minilm", "minilm: glove reads vectors of its own"),
     ("squad_baseline:bm25,in_batch", "in_batch: bm25 is not trained"),

@@ -61,7 +61,7 @@ def encoder_folder() -> str:
   params = jax.tree.map(lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), shapes)
   pooler = {
     "kernel": rng.normal(0, 0.2, (16, 16)).astype(np.float32),
-    "bias": np.zeros(16, np.float32),
+    "bias": rng.normal(0, 0.02, 16).astype(np.float32),
   }
   save_file(
     {k: np.ascontiguousarray(v) for k, v in weights.to_tensors(params, pooler).items()},

@@ -31,6 +31,7 @@ LOSS, GRADIENT, PARAMETER = 1e-5, 2e-5, 2e-5
 ADAM = {"rate": 5e-4, "eps": 1e-4}
 TINY = (
   "crossencoder",
+  "cosine",
   "triplet",
   "siamese",
   "loct",

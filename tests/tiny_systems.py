@@ -11,7 +11,10 @@ import tiny_features
 from as2jax.config import recipes
 from configs import wikiqa_baseline
 
-SYSTEMS = ("triplet", "siamese", "crossencoder", "loct", "cassie", "cete", "cross_vae", "m2snet")
+SYSTEMS = (
+  *("triplet", "siamese", "crossencoder", "cosine", "loct", "cassie", "cete", "cross_vae"),
+  "m2snet",
+)
 FRACTION = {"crossencoder": 0.15, "cross_vae": 0.6}  # of the sample: four steps, or eight
 VECTORS = 8  # numbers a word of the vectors that M²S-Net reads
 
@@ -24,6 +27,7 @@ def config(system: str, **overrides):
   if system in recipes.LEXICAL:
     return wikiqa_baseline.get_config(f"{system},sample").lock()
   job_config = {
+    "cosine": lambda _: tiny.config("crossencoder", "cosine"),
     "cassie": _cassie,
     "loct": _loct,
     "cete": _cete,

@@ -6,6 +6,7 @@ packing, shards or examples that are padding. Autograd and `torch.optim` do the 
 the two sides is the rounding of ours.
 """
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Mapping
@@ -90,6 +91,19 @@ def crossencoder(case, p, x, offset=0.0):
   """Cross entropy of a softmax over tanh(W h_cls) (CETE 3.2)."""
   first = bert(case, p, x, offset)[:, 0][x.members[:, 0]]
   return F.cross_entropy(dense(p, "head", torch.tanh(dense(p, "pooler", first))), x.labels[:, 0])
+
+
+def cosine(case, p, x):
+  """Cross entropy of 20 cos(u, v) + w · [u, v, |u − v|, u · v] + b, u and v means of one text each."""
+  h = bert(case, p, dataclasses.replace(x, type=torch.zeros_like(x.type)))
+  parts = (x.role[..., None] == torch.arange(2)) & x.real[..., None]
+  u, v = ((h * part).sum(1) / part.sum(1) for part in parts[..., None].unbind(2))
+  u, v = u[x.members[:, 0]], v[x.members[:, 0]]
+  logit = (
+    20 * F.cosine_similarity(u, v)
+    + dense(p, "head", torch.cat([u, v, (u - v).abs(), u * v], 1))[:, 0]
+  )
+  return F.binary_cross_entropy_with_logits(logit, x.labels[:, 0].double())
 
 
 def loct(case, p, x):
@@ -284,6 +298,7 @@ def generate(p: Params, z, ids, length, table, model) -> torch.Tensor:
 
 LOSSES: dict[str, Callable] = {
   "crossencoder": crossencoder,
+  "cosine": cosine,
   "triplet": triplet,
   "siamese": siamese,
   "loct": loct,

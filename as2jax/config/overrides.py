@@ -34,6 +34,8 @@ FORMER = {
   "model.word_dropout": 0.0,
   "model.hidden_norm": False,
 }
+# Keys that earlier versions had not, with the value that is theirs.
+LATER = {"model.head": "cls", "model.token_types": "own"}
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -54,7 +56,7 @@ def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[s
   for key in sorted(set(old) | set(new)):
     if any(key == f or (f.endswith(".") and key.startswith(f)) for f in free):
       continue
-    absent = FORMER.get(key, "(absent)")
+    absent = {**FORMER, **LATER}.get(key, "(absent)")
     a, b = old.get(key, absent), new.get(key, absent)
     if a != b:
       lines.append(f"  {key}: {a!r} there, {b!r} now")

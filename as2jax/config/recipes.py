@@ -46,7 +46,14 @@ def _asbert(config: ConfigDict) -> None:
 def crossencoder(config: ConfigDict) -> None:
   """Set a fine-tuned cross-encoder (CETE section 3.2)."""
   # A token of None: the encoder's own.
-  config.model = words.named("crossencoder", token=placeholder(str), pooler=True, dropout=0.1)
+  config.model = words.named(
+    "crossencoder",
+    token=placeholder(str),
+    pooler=True,
+    dropout=0.1,
+    head="cls",  # paper: cls; or mean, cosine, cosine_linear
+    token_types="own",  # own | zero
+  )
   config.loss = words.named("cross_entropy")
   config.epochs = 3
   config.data.max_length = 128  # paper: 128

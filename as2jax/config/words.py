@@ -82,6 +82,13 @@ def large(config: ConfigDict) -> None:
   config.encoder.pretrained = LARGER[base]
 
 
+def cosine(config: ConfigDict) -> None:
+  """Begin a cross-encoder as the cosine of its two texts' means in the pair's own encoding."""
+  if "head" not in config.model:
+    raise InputError(f"`cosine` sets a cross-encoder's head, which {config.model.name} has not")
+  config.model.update({"head": "cosine_linear", "token_types": "zero", "pooler": False})
+
+
 def over_pairs(config: ConfigDict) -> float:
   """Make an example of each pair of question and candidate; return the scale of a softmax.
 
@@ -137,7 +144,15 @@ POOLS: dict[str, Recipe] = {"squad_44": squad_44, "squad_parts": squad_parts}
 # Of each, one word at most.
 ONE_OF = (POOLS, [word for word in ENCODERS if word != "large"], LOSSES, STAGES, SAMPLERS)
 # Samplers come behind the losses, which set batches of their own.
-WORDS: dict[str, Recipe] = {**POOLS, "sample": sample, **ENCODERS, **LOSSES, **STAGES, **SAMPLERS}
+WORDS: dict[str, Recipe] = {
+  **POOLS,
+  "sample": sample,
+  **ENCODERS,
+  "cosine": cosine,
+  **LOSSES,
+  **STAGES,
+  **SAMPLERS,
+}
 
 
 def split(argument: str | None) -> list[str]:

@@ -133,10 +133,16 @@ def write_json(file: epath.PathLike, content: Any) -> None:
 
 
 def write_tokenizer(
-  folder: epath.PathLike, *, tokenizer: Tokenizer, family: Transformer, max_length: int
+  folder: epath.PathLike,
+  *,
+  tokenizer: Tokenizer,
+  family: Transformer,
+  max_length: int,
+  typed: bool = True,
 ) -> None:
   """Writes `tokenizer.json` and the settings of transformers' general class, which takes it as it is.
 
+  Where not `typed`, the encoder is given no token types, which it takes for 0.
   (`save_pretrained` would name a class that releases before 5 do not have.)
   """
   backend, special = tokenizer.backend, tokenizer.special
@@ -148,7 +154,7 @@ def write_tokenizer(
       named[name] = token
   settings = {f"{name}_token": token for name, token in named.items()}
   # A tokeniser whose texts are all of type 0 may come from a base whose model is given no types.
-  types = ["token_type_ids"] if family.typed and any(special.types) else []
+  types = ["token_type_ids"] if typed and family.typed and any(special.types) else []
   settings |= {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "model_input_names": ["input_ids", *types, "attention_mask"],

@@ -89,9 +89,20 @@ def published_form(model: System) -> PublishedForm:
       "model.pooling = 'attention': sentence-transformers has no pooling with a learned query; "
       f"poolings that it has: {', '.join(sorted(sentence_folder.POOLINGS.values()))}"
     )
+  if form.token.startswith("cosine"):
+    raise InputError(
+      f"model.head = {form.token!r}: sentence-transformers has no layer that compares the two texts of a "
+      "pair; use the run as it is (as2jax rank, as2jax serve), or train with model.head = 'mean'"
+    )
+  if not form.typed and family.token == "cls_last":
+    raise InputError(
+      f"model.token_types = 'zero': {family.classes} without token types is another model; train with "
+      "model.token_types = 'own'"
+    )
   if form.kind != "sequence_classifier":
     return form
-  if not family.head:  # its classifiers have other layers than ours: a list of modules has any
+  # A list of modules has any layers; a family's classifier its own, and reads one token.
+  if not family.head or form.token == "mean":
     layers = (("dense", 1, "identity", True),)
     if form.pooler:
       layers = (("dense", model.encoder.hidden_size, "tanh", True), *layers)
@@ -171,6 +182,7 @@ def write(
     tokenizer=components.source.tokenizer,
     family=family,
     max_length=components.config.data.max_length,
+    typed=form.typed,
   )
 
 

@@ -56,6 +56,17 @@ def pool(
   return jnp.where(used, vectors, 0)
 
 
+def mean_of_role(
+  hidden: Float[Array, "s r l d"], tokens: Tokens, units: Units, role: int
+) -> Float[Array, "s u d"]:
+  """Return the mean of each unit's tokens of one role; the zero vector where it has none."""
+  flat = hidden.astype(jnp.float32).reshape(hidden.shape[0], -1, hidden.shape[-1])
+  slot, slots = unit_of_token(tokens, units), units.length.shape[1]
+  slot = jnp.where(tokens.role.reshape(slot.shape) == role, slot, slots)
+  length = _sum(jnp.ones((*slot.shape, 1), jnp.float32), slot, slots)
+  return _sum(flat, slot, slots) / jnp.maximum(length, 1)
+
+
 def unit_of_token(tokens: Tokens, units: Units) -> Int[Array, "s n"]:
   """Return the slot of the unit of each token of its shard; the number of slots for none."""
   _, r, l = tokens.position.shape

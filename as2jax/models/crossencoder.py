@@ -1,7 +1,7 @@
 """Cross-encoders: CETE's and TANDA's, LOCT with context, and published ones with their own head."""
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch, Tokens
+from as2jax.data.text.input_templates import ROLES
 from as2jax.layers import vectors
-from as2jax.layers.pooling import TOKENS, pool
+from as2jax.layers.pooling import TOKENS, mean_of_role, pool
 from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
 from as2jax.layers.vectors import take
 from as2jax.models.system import Layout, PublishedForm, System, Template
@@ -28,31 +29,60 @@ class CrossEncoderOutput:
   logits: Float[Array, "s e 2"]
 
 
+HEADS = ("cls", "mean", "cosine", "cosine_linear")
+TOKEN_TYPES = ("own", "zero")
+COSINE_SCALE = 20.0  # of the score of two means, so that a softmax over candidates can be sharp
+
+
 class CrossEncoder(System):
   """Reads [CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2).
-
-  `token` is the one whose vector classifies: `cls` (first) or `cls_last` (XLNet); `pooler` a square
-  tanh layer before the head, pretrained where the weights have one; `dropout` is on the head's
-  input.
 
   >>> from as2jax.config import jobs
   >>> jobs.load("wikiqa_crossencoder").data.max_length
   128
+
+  Attributes:
+    token: the one that stands for a pair, `cls` (the first) or `cls_last` (XLNet's).
+    pooler: a square tanh layer before the linear one, pretrained where the weights have a trained
+      one; not of cosines.
+    dropout: on the linear layer's input.
+    head: what gives the logits: a linear layer over the vector of `token` (`cls`) or over the mean
+      of all tokens (`mean`); `cosine`, 20 · cos(u, v) without parameters, where u and v are the
+      means of the question's and of the candidate's tokens, each with the special tokens that open
+      or close it; or `cosine_linear`, that plus a linear layer over [u, v, |u − v|, u · v] that
+      begins as 0, so that training begins as the pretrained encoder ranks.
+    token_types: `own`, as the tokeniser has them, or `zero`, one type for both texts of the pair.
+
   """
 
   encoder: nn.Module
   token: Annotated[str, OneOf(TOKENS)]
   pooler: bool = dataclasses.field()
   dropout: Rate
+  # Runs of earlier versions state neither.
+  head: Annotated[str, OneOf(HEADS)] = dataclasses.field(default="cls", kw_only=True)
+  token_types: Annotated[str, OneOf(TOKEN_TYPES)] = dataclasses.field(default="own", kw_only=True)
 
   template: ClassVar[Template] = "pair"
   layout: ClassVar[Layout] = "single"
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
+  @classmethod
+  def check_fields(cls, values: Any) -> None:
+    super().check_fields(values)
+    if str(values.get("head")).startswith("cosine") and values.get("pooler"):
+      raise InputError(
+        f"model.pooler = True: the head {values['head']!r} compares means, which pass no pooler; set "
+        "model.pooler to False"
+      )
+
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
     hidden = self.token_vectors(batch, train=train)
-    units = pool(hidden, batch.tokens, batch.units, self.token)
+    if self.head.startswith("cosine"):
+      return self._compare_means(batch, hidden, train=train)
+    mode = self.token if self.head == "cls" else self.head
+    units = pool(hidden, batch.tokens, batch.units, mode)
     x = take(units, batch.examples.members[..., 0])
     if self.pooler:
       x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler", precision=lax.Precision.HIGHEST)(x))
@@ -62,9 +92,25 @@ class CrossEncoder(System):
     logits = logits.astype(jnp.float32)
     return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
 
+  def _compare_means(self, batch: Batch, hidden: Array, *, train: bool) -> CrossEncoderOutput:
+    """Return 20 · cos(u, v), to which `cosine_linear` adds w · [u, v, |u − v|, u · v] + b."""
+    of_units = lambda role: mean_of_role(hidden, batch.tokens, batch.units, ROLES[role])
+    u, v = (take(of_units(role), batch.examples.members[..., 0]) for role in list(ROLES)[:2])
+    logit = COSINE_SCALE * vectors.cosine(u, v)
+    if self.head == "cosine_linear":
+      x = jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1)
+      x = nn.Dropout(self.dropout, deterministic=not train)(x)
+      start = nn.initializers.zeros
+      added = nn.Dense(1, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
+      logit = logit + added[..., 0]
+    return CrossEncoderOutput(logit, jnp.stack([jnp.zeros_like(logit), logit], axis=-1))
+
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    offset = self.input_offset(batch.tokens)
-    return self.encoder(batch.tokens, input_offset=offset, train=train)
+    tokens = batch.tokens
+    if self.token_types == "zero":
+      one_type = jnp.where(tokens.type == 1, 0, tokens.type)  # XLNet's <cls> keeps its 2
+      tokens = tokens.replace(type=one_type)
+    return self.encoder(tokens, input_offset=self.input_offset(tokens), train=train)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """Return what is added to the encoder's input embeddings; nothing by default."""
@@ -77,6 +123,9 @@ class CrossEncoder(System):
     if own != (CrossEncoder.__call__, CrossEncoder.input_offset):
       return None
     head = {"token": self.token, "pooler": self.pooler, "dropout": self.dropout}
+    if self.head != "cls":
+      head["token"] = self.head
+    head["typed"] = self.token_types == "own"
     return PublishedForm("sequence_classifier", self.ranking_score, **head)
 
 

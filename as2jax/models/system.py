@@ -38,8 +38,9 @@ class Embeddings:
 class PublishedForm:
   """Names the architecture of sentence-transformers or transformers that gives a system's scores.
   `kind`: a `sentence_transformer` has `pooling`, `dense`, `normalize` as `SentenceBert`; a
-  `sequence_classifier` reads `token` through `pooler` and `dropout`; a `reranker` has `pooling`,
-  `layers`, `label` as `Reranker`. `score` ranks; `from_sentence_folder`: whether
+  `sequence_classifier` reads `token` (or another head of `CrossEncoder`) through `pooler` and
+  `dropout`; a `reranker` has `pooling`, `layers`, `label` as `Reranker`. `typed`: whether the second
+  text of a pair has a token type of its own. `score` ranks; `from_sentence_folder`: whether
   `encoder.pretrained` names a sentence-transformers folder.
   """
 
@@ -53,6 +54,7 @@ class PublishedForm:
   dropout: float = 0.0
   layers: tuple[tuple, ...] = ()
   label: int = 0
+  typed: bool = True
   from_sentence_folder: bool = False
 
 

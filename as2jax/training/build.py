@@ -404,14 +404,19 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   """Returns pretrained arrays by the model's parameter paths, and what results say of them."""
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
-  pooler = "none"
+  pooler, layer = "none", {}
   if model.pooler:
-    pooler = "random" if source.pooler is None else "pretrained"
-    arrays |= {f"pooler/{name}": value for name, value in (source.pooler or {}).items()}
+    layer = {f"pooler/{name}": value for name, value in (source.pooler or {}).items()}
+    # Biases begin as 0, and a step moves all of them: a layer whose bias is 0 was never trained.
+    trained = bool(layer) and layer["pooler/bias"].any()
+    pooler = "pretrained" if trained else "random"
+  published = digest_of_arrays(arrays | layer)
+  if pooler == "pretrained":
+    arrays |= layer
   provenance = {
     **source.provenance,
     "architecture": source.architecture,
     "tokenizer": getattr(source.tokenizer, "fingerprint", None),
     "pooler": pooler,
   }
-  return arrays, {**provenance, "sha256": digest_of_arrays(arrays)}
+  return arrays, {**provenance, "sha256": published}

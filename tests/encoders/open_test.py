@@ -95,6 +95,15 @@ def test_the_encoder_says_whose_vector_classifies(tmp_path):
   assert build.load(job_config).model.token == "cls"  # as the config says
 
 
+def test_a_pooler_that_was_never_trained_is_drawn(tmp_path):
+  """The library's start has biases of 0, as MiniLM's published pooler has; the tiny encoder's has not."""
+  new = str(tiny_encoders.folder("bert", tmp_path / "bert"))
+  for changes, pooler in (({}, "pretrained"), ({"encoder__pretrained": new}, "random")):
+    parts = build.load(config("crossencoder", **changes))
+    assert parts.source.pooler is not None and parts.provenance["pooler"] == pooler
+    assert ("pooler/kernel" in parts.pretrained) == (pooler == "pretrained")
+
+
 def test_a_name_that_the_weights_contradict_is_an_error(tmp_path):
   folder = tiny_encoders.folder("xlnet", tmp_path / "xlnet")
   job_config = config("triplet", encoder__pretrained=str(folder), encoder__name="bert")

@@ -44,7 +44,7 @@ def encoder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, encoder):
-  """Runs over that encoder: `triplet`, and `crossencoder` that never trained."""
+  """Runs over that encoder: `triplet`, and cross-encoders that never trained."""
   root = tmp_path_factory.mktemp("runs")
   few = dict(
     optimizer__rate=3e-4,
@@ -54,8 +54,8 @@ def folder(tmp_path_factory, encoder):
     encoder__pretrained=encoder,
   )
   modes.run(tiny.config("triplet", "grouped", **few), str(root / "triplet"))
-  config = tiny.config("crossencoder", "grouped", epochs=0, **few)
-  modes.run(config, str(root / "crossencoder"))
+  for head, name in (((), "crossencoder"), (("cosine",), "cosine")):
+    modes.run(tiny.config("crossencoder", "grouped", *head, epochs=0, **few), str(root / name))
   return root
 
 
@@ -66,8 +66,8 @@ def pieces(text):
   return [(word, tokenizer.encode([word]).ids) for word in spaced.split()]
 
 
-def by_hand(params, joined):
-  """Cosines of the words, from the encoder on plain rows."""
+def by_hand(params, joined, second=1):
+  """Cosines of the words, from the encoder on plain rows; `second` is the candidate's token type."""
   encoder = tiny.encoder_module()
   sides = [pieces(QUESTION), pieces(CANDIDATE)]
   cls, sep = 2, 3
@@ -83,7 +83,7 @@ def by_hand(params, joined):
   flat = [np.concatenate([ids for _, ids in side]) for side in sides]
   if joined:
     ids = [cls, *flat[0], sep, *flat[1], sep]
-    every = hidden(ids, [0] * (len(flat[0]) + 2) + [1] * (len(flat[1]) + 1))
+    every = hidden(ids, [0] * (len(flat[0]) + 2) + [second] * (len(flat[1]) + 1))
     starts = (1, len(flat[0]) + 2)
     outputs = [every[start : start + len(x)] for start, x in zip(starts, flat)]
   else:
@@ -97,16 +97,16 @@ def by_hand(params, joined):
   return vectors[0] @ vectors[1].T, spelled
 
 
-@pytest.mark.parametrize("model", ["triplet", "crossencoder"])
+@pytest.mark.parametrize("model", ["triplet", "crossencoder", "cosine"])
 def test_the_matrix_is_that_of_the_encoders_vectors(folder, model, tmp_path):
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
   (actual,) = explain.make(folder / model, tmp_path / "x.png", seed=0, **texts)
   params = traverse_util.unflatten_dict(Run(folder / model).parameters(0), sep="/")["encoder"]
-  expected, (q, c) = by_hand(params, joined=model == "crossencoder")
+  expected, (q, c) = by_hand(params, model != "triplet", int(model == "crossencoder"))
   assert list(actual.question) == q == list(Q_WORDS) and list(actual.candidate) == c
   np.testing.assert_allclose(actual.values, expected, atol=2e-5)
   assert np.ptp(expected) > 0.3
-  assert actual.score_name == {"triplet": "euclidean", "crossencoder": "logit"}[model]
+  assert actual.score_name == ("euclidean" if model == "triplet" else "logit")
   assert actual.score == pytest.approx(
     Run(folder / model).ranker(0).scores([(QUESTION, CANDIDATE)])[0], abs=1e-5
   )

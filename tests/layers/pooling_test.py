@@ -52,6 +52,17 @@ def test_each_unit_is_pooled_alone(mode):
   assert seen == len(LENGTHS)
 
 
+def test_the_tokens_of_a_role_are_pooled_alone():
+  hidden, tokens, units = batch()
+  tokens = tokens.replace(role=(tokens.position % 3 == 1).astype(jnp.int32))
+  pooled = np.asarray(jax.jit(pooling.mean_of_role, static_argnums=3)(hidden, tokens, units, 1))
+  for shard, slot in np.ndindex(*units.id.shape):
+    chosen = np.zeros((1, 8))  # of an unused slot, and of a text of one token
+    if int(units.length[shard, slot]) > 1:
+      chosen = vectors(hidden, units)[int(units.id[shard, slot])][1::3]
+    np.testing.assert_allclose(pooled[shard, slot], chosen.mean(0), atol=1e-6)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_are_those_of_the_loop_and_zero_at_padding(mode):
   hidden, tokens, units = batch()

@@ -75,6 +75,18 @@ def test_scores_at_training_are_those_at_ranking():
     np.testing.assert_allclose(compared[model.score], scores, atol=1e-6)
 
 
+def test_a_linear_layer_beside_a_cosine_begins_as_nothing():
+  examples, scores = batch("cross"), {}
+  for head in ("cosine", "cosine_linear"):
+    model = CrossEncoder(tiny.encoder_module(), "cls", False, 0.1, head=head, token_types="zero")
+    variables = tiny.init(model, examples)
+    output = tiny.apply(model, variables, examples)
+    np.testing.assert_array_equal(output.scores, output.logits[..., 1] - output.logits[..., 0])
+    scores[head] = np.asarray(output.scores)
+  np.testing.assert_array_equal(scores["cosine"], scores["cosine_linear"])
+  assert (np.abs(scores["cosine"]) <= 20).all() and np.ptp(scores["cosine"]) > 1e-3
+
+
 def test_distances_are_safe_at_zero():
   zero = jnp.zeros((1, 4))
   for f in (lambda x: vectors.norm(x).sum(), lambda x: vectors.cosine(x, zero).sum()):

@@ -11,6 +11,7 @@ from as2jax.models.asbert import Siamese, Triplet
 from as2jax.models.biencoder import SentenceBert
 from as2jax.models.cete import FeatureBased
 from as2jax.models.cross_vae_loss import CrossVAELoss
+from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from configs import squad_cross_vae
@@ -42,6 +43,8 @@ REFUSED = {
   "model.pooling = 'median'": lambda: Triplet(nn.Dense(3), "median", "cosine"),
   "model.score = 'head'": lambda: Triplet(nn.Dense(3), "mean", "head"),
   "model.combine = 'sum'": lambda: Siamese(nn.Dense(3), "mean", "cosine", "sum"),
+  "model.head = 'sum'": lambda: CrossEncoder(nn.Dense(3), "cls", False, 0.1, head="sum"),
+  "'cosine'.* model.pooler to F": lambda: CrossEncoder(nn.Dense(3), "cls", True, 0, head="cosine"),
   r"model.pooling = \('mean', 'sum'\)": lambda: sentence_bert(pooling=("mean", "sum")),
   "model.score = 'manhattan'": lambda: sentence_bert(score="manhattan"),
   "model.template = 'single'": lambda: tiny_cassie.model(template="single"),
