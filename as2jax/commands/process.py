@@ -22,7 +22,13 @@ from as2jax.runtime.errors import InputError
 EXTRAS = dict.fromkeys(
   "tensorflow_datasets importlib_resources array_record ott jraph tensorboardX h5py gensim".split(),
   "train",
-) | {"matplotlib": "report", "gcsfs": "gcs", "fastapi": "serve", "uvicorn": "serve"}
+) | {
+  "matplotlib": "report",
+  "gcsfs": "gcs",
+  "fastapi": "serve",
+  "uvicorn": "serve",
+  "prometheus_client": "serve",
+}
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 CHATTY = ("jax", "tensorboardX")  # jax names each backend that is not there
 
@@ -86,7 +92,7 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
     saved = str(stopped) or "there was nothing to save"
     text = f"stopped by {preemption.reason()}: {saved}; the same command goes on"
     print(f"{processes.name()}: {text}", file=sys.stderr)
-    return _leave(preemption.status())
+    return leave(preemption.status())
   except KeyboardInterrupt:
     status, text = preemption.INTERRUPTED, "stopped by SIGINT; run the same command again"
   except Exception as error:
@@ -100,7 +106,7 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
   return status
 
 
-def _leave(status: int) -> int:
+def leave(status: int) -> int:
   """End this process where everything is saved; several processes wait for one another."""
   processes.stop()
   if processes.started():

@@ -276,9 +276,14 @@ def serve(
   index_folder: option("searched by /search", "--index", metavar="INDEX") = "",
   host: Annotated[str, Option(help="0.0.0.0 lets other machines in")] = "127.0.0.1",
   port: Annotated[int, Option(min=0, max=65535)] = 8080,
+  allow_host: option("another name of the service", metavar="NAME", kind=list[str]) = [],
+  token: Annotated[
+    str | None, Option(metavar="WORD", help="that clients must send", envvar="AS2JAX_TOKEN")
+  ] = None,
+  shutdown: Annotated[float, Option(min=0, help="seconds for requests under way at its end")] = 20,
   seed: Seed = None,
 ) -> None:
-  """Answers over HTTP. /rerank, /search, /health; SIGINT ends it when what it accepted is answered."""
+  """Answers over HTTP. /rerank, /search, /health, /metrics, /docs; SIGINT and SIGTERM end it."""
   process.quiet_libraries()
   from as2jax.inference import serve as service
   from as2jax.inference.index import Index
@@ -287,4 +292,6 @@ def serve(
   ranker = load(run, seed="best" if seed is None else seed)
   opened_index = Index.open(index_folder) if index_folder else None
   preemption.stop_listening()  # the server does
-  service.serve(ranker, opened_index, host=host, port=port)
+  options = {"limits": service.Limits(shutdown=shutdown), "allow_hosts": allow_host}
+  service.serve(ranker, opened_index, host=host, port=port, token=token, **options)
+  process.leave(0)  # a batch that was too slow for the deadline may still run

@@ -3,7 +3,11 @@
 import concurrent.futures
 import contextlib
 import json
+import pathlib
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -18,18 +22,26 @@ from as2jax.runtime.errors import InputError
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+parser = pytest.importorskip(
+  "prometheus_client.parser", reason="prometheus_client is not installed"
+)
 
 QUERY = "who sat on the mat"
+JSON = {"content-type": "application/json"}
 TEXTS = ["the cat sat on the mat", "a dog came in", "nobody was there", "glaciers melt slowly"]
 
 
-@contextlib.contextmanager
-def running(ranker, index=None, **limits):
-  """The address of a service in another thread, and its server."""
+def free_port():
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-  app = serve.application(ranker, index, limits=serve.Limits(**limits))
+    return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(ranker, index=None, token=None, **limits):
+  """The address of a service in another thread, and its server."""
+  port = free_port()
+  app = serve.application(ranker, index, limits=serve.Limits(**limits), token=token)
   server = serve.server(app, "127.0.0.1", port)
   thread = threading.Thread(target=server.run)
   thread.start()
@@ -150,6 +162,8 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
     ("/rerank", {"query": QUERY, "documents": [{"body": "x"}]}, 422, "documents 0"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": 1}, 422, "raw_scores"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "truncate": False}, 422, "truncate"),
+    ("/rerank", {"query": QUERY, "texts": TEXTS, "truncation_direction": "Left"}, 422, "direction"),
+    ("/rerank", {"query": QUERY, "documents": TEXTS, "max_tokens_per_doc": 9}, 422, "max_tokens"),
     ("/rerank", {"query": QUERY, "texts": ["\ud83d"]}, 422, "texts 0"),
     ("/rerank", {"query": QUERY, "documents": TEXTS, "topn": 2}, 422, "Extra inputs"),
     ("/rerank", {"query": QUERY, "texts": ["x"] * 51}, 413, "at most 50"),
@@ -160,9 +174,13 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
 )
 def test_a_mistake_is_answered_with_what_is_wrong(url, path, body, status, message):
   content = body if isinstance(body, bytes) else json.dumps(body).encode()
-  answer = httpx.post(url + path, content=content, timeout=60)
+  answer = httpx.post(url + path, content=content, headers=JSON, timeout=60)
   assert answer.status_code == status and message in answer.json()["error"]
   assert answer.json()["error_type"] == "Validation"
+
+
+class Panic(BaseException):
+  """As native code's, no Exception."""
 
 
 class Held:
@@ -183,7 +201,9 @@ class Held:
     if any(question.text == "bad" for question in questions):
       raise InputError("a score of 'bad' is not finite")
     if any(question.text == "broken" for question in questions):
-      raise RuntimeError("the device is gone")
+      raise Panic("the device is gone")
+    if len(questions) > 1 and any(question.text == "large" for question in questions):
+      raise MemoryError
     return [[as2jax.Hit(0, 0.5, "x", "0")] for _ in questions]
 
 
@@ -228,17 +248,124 @@ def test_one_bad_request_spoils_no_other():
     ask = lambda query: post(url, "/rerank", {"query": query, "texts": ["x"]})
     first = pool.submit(ask, "first")
     assert ranker.began.wait(60)
-    others = [pool.submit(ask, query) for query in ("good", "bad")]
-    waiting(url, 2)
+    others = [pool.submit(ask, query) for query in ("good", "large", "broken", "bad")]
+    waiting(url, 4)
     ranker.go.set()
-    assert first.result().status_code == others[0].result().status_code == 200
-    assert others[1].result().status_code == 422
-    assert "'bad' is not finite" in others[1].result().json()["error"]
-    broken = ask("broken")
+    *whole, broken, bad = [future.result() for future in (first, *others)]
+    assert [answer.status_code for answer in whole] == [200] * 3
+    assert bad.status_code == 422 and "'bad' is not finite" in bad.json()["error"]
     assert broken.status_code == 500 and broken.json()["error_type"] == "Backend"
-    assert "RuntimeError" in broken.json()["error"] and ask("again").status_code == 200
+    assert "Panic" in broken.json()["error"] and ask("again").status_code == 200
     answer = post(url, "/search", {"query": QUERY})
     assert answer.status_code == 404 and "no index" in answer.json()["error"]
+
+
+def test_who_is_late_or_gone_is_not_ranked(monkeypatch):
+  """Nor does anyone rank after a defect of ours, which `/health` tells."""
+  ranker = Held()
+  with running(ranker, queue=1) as (url, _), concurrent.futures.ThreadPoolExecutor(8) as pool:
+    ask = lambda query: post(url, "/rerank", {"query": query, "texts": ["x"]})
+    first = pool.submit(ask, "first")
+    assert ranker.began.wait(60)
+    with pytest.raises(httpx.ReadTimeout):
+      httpx.post(url + "/rerank", json={"query": "gone", "texts": ["x"]}, timeout=0.3)
+    waiting(url, 0)  # before its second in the queue is over
+    late = ask("late")
+    assert late.status_code == 503 and late.headers["retry-after"] == "1"
+    time.sleep(1)
+    ranker.go.set()
+    assert first.result().status_code == ask("next").status_code == 200
+    assert ranker.asked == ["first", "next"] and httpx.get(url + "/health").status_code == 200
+    monkeypatch.setattr(serve.Queue, "_next", lambda _: 1 / 0)
+    assert ask("nobody").status_code == httpx.get(url + "/health").status_code == 503
+
+
+def test_strangers_are_refused_and_everyone_is_counted():
+  ranker, ask, known = Held(), {"query": QUERY, "texts": ["x"]}, {"authorization": "Bearer secret"}
+  ranker.go.set()
+  foreign = {"content-type": "text/plain", "origin": "http://evil.example"}
+  cases = [
+    ("/health", {}, 200),
+    ("/health", {"host": "evil.example"}, 400),
+    ("/health", {"host": "[::1]:8080"}, 200),
+    ("/docs", {}, 200),
+    ("/metrics", {}, 401),
+    ("/none", {}, 401),
+    ("/none", known, 404),
+    ("/rerank", JSON, 401),
+    ("/rerank", JSON | {"authorization": "Bearer secre"}, 401),
+    ("/rerank", JSON | {"authorization": "Basic secret"}, 401),
+    ("/rerank", JSON | known, 200),
+    ("/rerank", foreign | known, 415),
+    ("/rerank", JSON | known | {"host": "evil.example"}, 400),
+  ]
+  expected = {}
+  with running(ranker, token="secret") as (url, _):
+    for path, headers, status in cases:
+      body = {"content": json.dumps(ask)} if path == "/rerank" else {}
+      method = "POST" if body else "GET"
+      answer = httpx.request(method, url + path, headers=headers, timeout=60, **body)
+      assert answer.status_code == status, (path, headers)
+      label = (path if path in serve.PATHS else "other", str(status))
+      expected[label] = expected.get(label, 0) + 1
+    text = httpx.get(url + "/metrics", headers=known).text
+  samples = [s for family in parser.text_string_to_metric_families(text) for s in family.samples]
+  of = lambda name: [sample for sample in samples if sample.name == name]
+  counted = {(s.labels["path"], s.labels["status"]): s.value for s in of("as2jax_requests_total")}
+  assert counted == expected
+  assert sum(s.value for s in of("as2jax_request_seconds_count")) == len(cases)
+  assert [s.value for s in of("as2jax_batch_fill_ratio_sum")] == [1 / serve.TOGETHER]
+  assert [s.value for s in of("as2jax_queue_length")] == [0]
+  with pytest.raises(InputError, match="the token is empty"):
+    serve.application(ranker, token="")
+
+
+FEW = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+sys.path.append(sys.argv[2])
+import serve_test
+from as2jax.inference import serve
+ranker = serve_test.Held()
+ranker.go.set()
+serve.serve(ranker, port=int(sys.argv[1]), limits=serve.Limits(client=4, shutdown=1))
+"""
+
+
+def test_half_open_connections_shut_nobody_out(tmp_path):
+  """Nor do they keep the service from its end; a process of 256 descriptors, over the wire."""
+  port, log = free_port(), tmp_path / "log"
+  url, whole = f"http://127.0.0.1:{port}", {"query": QUERY, "texts": ["x"]}
+  command = [sys.executable, "-c", FEW, str(port), str(pathlib.Path(__file__).parent)]
+  head = b"POST /rerank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+  parts = [head, head + b"content-length: 99\r\n\r\n{"]
+  with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+    try:
+      while not log.read_text().count("running on"):
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+      with contextlib.ExitStack() as stack:
+        opened = []
+        for i in range(300):
+          one = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+          one.sendall(parts[i % 2])
+          opened.append(one)
+        assert post(url, "/rerank", whole).status_code == 200
+        for one in opened:
+          with contextlib.suppress(ConnectionResetError):
+            assert one.recv(1) == b""  # each is cut in the end
+        held = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        held.sendall(parts[1])
+        assert post(url, "/rerank", whole).status_code == 200
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM and time.monotonic() - began < 3.5
+        assert b" 503 " in held.recv(99)
+    finally:
+      process.kill()
+  text = log.read_text()
+  assert text.count("the client that has kept it waiting longest is cut off") == 1
+  assert "out of system resource" not in text
 
 
 def test_a_neighbour_changes_no_score_by_words(finished_run):
