@@ -43,7 +43,7 @@ ROWS = {
   "rank-split": ("rank", "ranking WikiQA's first 300 test questions", "sentences/s"),
   "rank-split-cross": ("score", "the same by a cross-encoder", "pairs/s"),
   "rank10": ("rank", "`rank` of ten candidates, warm", "ms"),
-  "serve": ("serve", "the service, eight clients, ten candidates", "requests/s"),
+  "serve": ("serve", "the service, 32 clients, ten candidates", "requests/s"),
   "start": ("start", "second start of `train` on a large file, to its first step", "s"),
 }
 # The systems of an accelerator by SHAPE:SYSTEM; the first ones matter most.

@@ -1,4 +1,4 @@
-"""Ranking beside sentence-transformers by the same published models, and the service alone.
+"""Ranking beside sentence-transformers by the same published models, and the service beside its model.
 
 Every block has texts of its own, so that neither side finds an earlier one's work.
 """
@@ -7,6 +7,8 @@ import argparse
 import concurrent.futures
 import dataclasses
 import itertools
+import pathlib
+import resource
 import socket
 import tempfile
 import threading
@@ -25,7 +27,7 @@ from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
 
 Scores = Callable[[Sequence[Question]], Sequence[np.ndarray]]
-QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 8
+QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 32
 DIFFERENCE = 1e-3  # between the scores of the two sides, beyond which they do not compute the same
 
 
@@ -129,7 +131,10 @@ def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> di
 
 
 def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, Any]:
-  """Start the service and ask it by several clients; ours alone: requests a second, latencies."""
+  """Ask the service by several clients, and its model by as many threads, in turn.
+
+  Return requests a second, latencies, and how much this process grew after the first block.
+  """
   import httpx
 
   from as2jax.inference import serve
@@ -137,28 +142,46 @@ def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, 
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  server = serve.server(serve.application(as2jax.load(source)), "127.0.0.1", port)
+  ranker = as2jax.load(source)
+  patient = serve.Limits(queue=600)  # a slow machine is measured, too
+  server = serve.server(serve.application(ranker, limits=patient), "127.0.0.1", port)
   thread = threading.Thread(target=server.run)
   thread.start()
   while thread.is_alive() and not server.started:
     time.sleep(0.05)
-  asked = requests(200)
+  asked, sizes = requests(200), []
   with httpx.Client(timeout=600) as client, concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
 
-    def ask(question: Question) -> float:
-      began = time.perf_counter()
+    def by_service(question: Question) -> None:
       body = {"query": question.text, "texts": [c.text for c in question.candidates]}
       client.post(f"http://127.0.0.1:{port}/rerank", json=body).raise_for_status()
-      return 1e3 * (time.perf_counter() - began)
 
-    def block(_, number: int) -> dict[str, float]:
+    def by_model(question: Question) -> None:
+      ranker.rank(question.text, question.candidates)
+
+    def block(side: Callable, number: int) -> dict[str, float]:
+      def ask(question: Question) -> float:
+        began = time.perf_counter()
+        side(question)
+        return 1e3 * (time.perf_counter() - began)
+
+      own = marked(asked, 2 * number + (side is by_model))
       began = time.perf_counter()
-      half, most = np.percentile(list(pool.map(ask, marked(asked, number))), (50, 95))
-      return {"speed": len(asked) / (time.perf_counter() - began), "median_ms": half, "ms_95": most}
+      spent = list(pool.map(ask, own))
+      speed = len(asked) / (time.perf_counter() - began)
+      half, most = np.percentile(spent, (50, 99))
+      if side is by_service:
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        sizes.append(pages * resource.getpagesize() / 2**20)
+      return {"speed": speed, "median_ms": half, "ms_99": most}
 
     try:
-      block(None, -1)
-      return measure({"as2jax": None}, block, blocks, unit)
+      for side in (by_service, by_model):
+        block(side, -1)
+      sizes.clear()
+      sides = measure({"as2jax": by_service, "the model alone": by_model}, block, blocks, unit)
+      sides["as2jax"] |= {"requests": blocks * len(asked), "growth_mib": sizes[-1] - sizes[0]}
+      return sides
     finally:
       server.should_exit = True
       thread.join()
