@@ -394,7 +394,7 @@ SYSTEMS: dict[str, words.Recipe] = {
   **RECOMMENDED,
   **{recipe.__name__: recipe for recipe in (triplet, siamese, crossencoder, loct, cassie)},
 }
-LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
+LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25", "document_order")
 UNTRAINED = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
 BASELINES = (*LEXICAL, *UNTRAINED)
 OWN_VECTORS: dict[str, words.Recipe] = {  # of the baselines that read no transformer

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -106,6 +107,15 @@ def groups_of(asked: Sequence[Question | Query]) -> list[int] | None:
     name = (one.group, "" if one.group else one.id)  # without a group it is one of its own
     groups.append(numbers.setdefault(name, len(numbers)))
   return groups if len(numbers) < len(groups) else None
+
+
+def in_order(questions: Iterable[Question]) -> bool:
+  """Tell whether candidates stand as in their document: somewhere one's neighbour stands beside it."""
+  for question in questions:
+    for one, after in itertools.pairwise(question.candidates):
+      if after.text == one.next or one.text == after.previous:
+        return True
+  return False
 
 
 def label_of(labels: Mapping[str, set[int]], text: str) -> int:

@@ -490,5 +490,9 @@ class Elmo(Family):
     """Raises InputError where the folder is not here."""
     hub.given_folder(section["pretrained"], root, FILES)
 
+  def is_published(self, section: Mapping[str, Any], root: str) -> bool:
+    """Tells whether the options are those of the original; InputError where there are none."""
+    return read_options(hub.given_folder(section["pretrained"], root, FILES)) == PUBLISHED
+
 
 register(Elmo())

@@ -101,6 +101,10 @@ class Family:
   def check_there(self, section: Mapping[str, Any], root: str) -> None:
     """Raises InputError where the files that `section` names are not here; a family may have none."""
 
+  def is_published(self, section: Mapping[str, Any], root: str) -> bool:
+    """Tells whether the files that are here have the published sizes, of a family whose files say them."""
+    return True
+
 
 def build(section: Mapping[str, Any], left_out: Iterable[str], **sizes: Any) -> Any:
   """Builds the module that `section` names, whose own values go before the `sizes` of the weights.

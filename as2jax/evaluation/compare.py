@@ -25,6 +25,10 @@ METHODS_LEGEND = (
   "p (t) and p (rand.) speak of these models; `of methods` and the p behind it count seeds, too, and "
   "would find the difference below `finds` in 80 % of cases"
 )
+STRATA_LEGEND = (
+  "`first right` and `first wrong` are the questions whose first candidate is right, or is not: they "
+  "describe, and a prior on order moves them apart; what is claimed is claimed of all questions"
+)
 HOLM_LEGEND = "p-values are adjusted by Holm's method"
 Row = dict[str, Any]
 
@@ -95,6 +99,11 @@ def compare(
         "note": system.note,
         "groups_note": by_group.warning(),
       }
+      for stratum, (of_stratum, width, count) in system.strata(metric).items():
+        key = stratum.replace(" ", "_")
+        row |= {key: of_stratum, f"{key}_half_width": width, f"{key}_questions": count}
+      if system.top_first is not None:
+        row["top_first"] = float(system.top_first.mean())
       if number:
         row |= _models(values, loaded[0].metric(metric), groups, samples, seed)
         row |= _methods(methods(system, loaded[0], metric))
@@ -203,6 +212,25 @@ def _cells(row: Row, holm: bool) -> list[str]:
   ]
 
 
+def strata_cells(rows: Sequence[Row]) -> dict[str, list[str]]:
+  """Return {heading: a cell a row} of both strata by the first candidate, and how often it is ranked first."""
+  found: dict[str, list[str]] = {}
+  for stratum in run_scores.STRATA:
+    key = stratum.replace(" ", "_")
+    if known := [row for row in rows if key in row]:
+      heading = f"{stratum} ({known[0][f'{key}_questions']})"
+      found[heading] = []
+      for row in rows:
+        mean, width = row[key], row[f"{key}_half_width"]
+        cell = "–" if mean is None else f"{mean:.4f}"
+        found[heading].append(cell + ("" if width is None else f" ± {width:.4f}"))
+  if any("top_first" in row for row in rows):
+    found["top is first"] = [
+      f"{row['top_first']:.0%}" if "top_first" in row else "" for row in rows
+    ]
+  return found
+
+
 def methods_cells(row: Row) -> list[str]:
   """Return the half-width of a difference of methods, p, what would be found; or why not."""
   if row.get("p_methods") is None:
@@ -224,8 +252,10 @@ def as_text(rows: Sequence[Row]) -> str:
     tables_of.setdefault((row["metric"], row.get("group")), []).append(row)
   for (metric, _), mine in tables_of.items():
     holm = any(row.get(f"{test}_holm") != row.get(test) for row in mine for test in TESTED)
-    cells = [["", "questions", "mean", "s.d. (seeds)", *(HEAD if len(mine) > 1 else ())]]
-    for row in mine:
+    strata = {} if "scope" in mine[0] else strata_cells(mine)
+    tests = HEAD if len(mine) > 1 else ()
+    cells = [["", "questions", "mean", "s.d. (seeds)", *tests, *strata]]
+    for number, row in enumerate(mine):
       name, mean, sd = row.get("system", ""), f"{row['mean']:.4f}", ""
       if "scope" in row:
         name = f"{row['scope']}: {name} against {row['base']}" if name else row["scope"]
@@ -243,9 +273,12 @@ def as_text(rows: Sequence[Row]) -> str:
       cells.append([name, count.replace(" questions", ""), mean, sd])
       if len(mine) > 1:
         cells[-1] += _cells(row, holm)
+      cells[-1] += [of_stratum[number] for of_stratum in strata.values()]
     title = f"{metric}; ± is the 95 % half-width; differences are to the first. {METHODS_LEGEND}"
     if holm:
       title += f"; {HOLM_LEGEND}"
+    if strata:
+      title += f"; {STRATA_LEGEND}"
     parts.append(title + "\n" + textwrap.indent(tables.render(cells), "  "))
     for note in dict.fromkeys(row.get("groups_note") for row in mine):
       parts[-1] += f"\n  warning: {note}" if note else ""

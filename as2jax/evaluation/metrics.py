@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from as2jax.data.record import UNKNOWN, Query, Question, groups_of
+from as2jax.data.record import UNKNOWN, Query, Question, groups_of, in_order
 from as2jax.evaluation.significance import half_width
 from as2jax.runtime.errors import InputError
 
@@ -108,6 +108,23 @@ def with_groups(
   """Return the table of [questions] columns, with `group` where questions depend on one another."""
   groups = groups_of(asked)
   return table if groups is None else {"group": np.asarray(groups, np.float64), **table}
+
+
+def of_first(scores: Sequence[np.ndarray], questions: Sequence[Question]) -> dict[str, np.ndarray]:
+  """Return [questions] `first_right` and `top_first`, of candidates in a document's order; else {}.
+
+  Whether the first candidate is right, which parts questions into two strata, and how probable it is that
+  it is ranked first (ties have a random order). Both are diagnostics: nothing is selected or tested by them.
+  """
+  if not in_order(questions):
+    return {}
+  right, top = np.zeros(len(questions)), np.zeros(len(questions))
+  for number, (values, question) in enumerate(zip(scores, questions, strict=True)):
+    if question.candidates:
+      values = np.asarray(values)
+      right[number] = question.candidates[0].label == 1
+      top[number] = (values[0] == values.max()) / np.count_nonzero(values == values.max())
+  return {"first_right": right, "top_first": top}
 
 
 def filters(clean: str, official: str = "") -> dict[str, str]:

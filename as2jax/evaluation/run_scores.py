@@ -16,7 +16,7 @@ from etils import epath
 from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
-from as2jax.evaluation import metrics, retrieval_metrics
+from as2jax.evaluation import metrics, retrieval_metrics, significance
 from as2jax.evaluation.retrieval_metrics import ANY, Standing
 from as2jax.runtime.errors import InputError
 
@@ -24,7 +24,12 @@ from as2jax.runtime.errors import InputError
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
 # The metric and the question filter that results of each task have.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
-COUNTS = ("candidates", "positives", "asked", "group")  # columns of a table that are no metrics
+STRATA = {
+  "first right": 1,
+  "first wrong": 0,
+}  # by whether the first candidate of a document is right
+# Columns of a table that are no metrics.
+COUNTS = ("candidates", "positives", "asked", "group", "first_right", "top_first")
 Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
 Source = tuple[
   dict[str, Any], dict[str, Table]
@@ -38,6 +43,8 @@ class RunScores:
 
   Attributes:
     groups: the number of each question's group of dependent questions; None where all are alone.
+    first_right: whether each question's first candidate is right; None where that is not known.
+    top_first: [seeds, questions], how probably the first candidate is ranked first; None likewise.
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
@@ -54,6 +61,8 @@ class RunScores:
   pretraining: tuple[str, ...] = ()
   origins: tuple[str, ...] = ()
   groups: np.ndarray | None = None
+  first_right: np.ndarray | None = None
+  top_first: np.ndarray | None = None
   fingerprint: str = ""  # SHA-256 of the questions with their labels; "" of a table
 
   @property
@@ -66,6 +75,22 @@ class RunScores:
     if name not in self.values:
       raise InputError(f"{self.name}: no metric {name!r}: it has {', '.join(self.values)}")
     return self.values[name]
+
+  def strata(self, metric: str) -> dict[str, tuple[float | None, float | None, int]]:
+    """Return {stratum: mean, half-width, questions} of a metric by the label of the first candidate.
+
+    A diagnostic, always of both strata: a prior on order raises one and lowers the other. {} where the label
+    is not known; no mean of no question.
+    """
+    found: dict[str, tuple[float | None, float | None, int]] = {}
+    for name, label in STRATA.items() if self.first_right is not None else ():
+      chosen = self.first_right == label
+      values, count = self.metric(metric)[:, chosen], int(chosen.sum())
+      found[name] = None, None, 0
+      if count:
+        groups = None if self.groups is None else self.groups[chosen]
+        found[name] = float(values.mean()), significance.half_width(values, groups), count
+    return found
 
   def title(self, metric: str) -> str:
     """Return `map[wikiqa-clean/test]`: the metric under its question filter."""
@@ -108,11 +133,12 @@ def load(
       sources[name] = {}, _files(name, judge)
   rule, data = _rule(question_filter, judge[0] if judge else {}, split)
   fingerprint = facts[first][f"data ({split})"] if judge else ""
-  loaded, counted, groups = [], [], None
+  loaded, counted, shared = [], [], dict.fromkeys(("group", "first_right"))
   for name in names:
     content, tables = sources[name]
     counted, values, found = _values(name, tables, rule, counted)
-    groups = found if groups is None else groups
+    top = found.pop("top_first", None)
+    shared = found | {key: of for key, of in shared.items() if of is not None}
     one = RunScores(
       name,
       data,
@@ -122,10 +148,12 @@ def load(
       content.get("note", ""),
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
+      top_first=None if top is None else np.stack(top),
       fingerprint=fingerprint,
     )
     loaded.append(one)
-  return [dataclasses.replace(one, groups=groups) for one in loaded]
+  of_questions = {"groups": shared.get("group"), "first_right": shared.get("first_right")}
+  return [dataclasses.replace(one, **of_questions) for one in loaded]
 
 
 def _facts(content: dict[str, Any], split: str) -> dict[str, str]:
@@ -340,10 +368,10 @@ def _run(name: str, split: str) -> Source:
 
 def _values(
   name: str, tables: Mapping[str, Table], rule: str, first: list[tuple[str, float, float]]
-) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray], np.ndarray | None]:
-  """Return the questions counted (those of the `first`), {metric: [seeds, questions]}, the groups."""
+) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray], dict[str, Any]]:
+  """Return the questions counted (those of the `first`), {metric: [seeds, questions]}, facts of questions."""
   by_seed: list[dict[str, np.ndarray]] = []
-  groups = None
+  facts: dict[str, Any] = {}
   for file, (ids, table) in tables.items():
     rows = sorted(np.flatnonzero(_counted(table, rule)).tolist(), key=ids.__getitem__)
     if not rows:
@@ -357,8 +385,11 @@ def _values(
         f"{file}: question {question!r} is not in both tables, or has other numbers of candidates or "
         "positives in the first: compare systems on the same data and split"
       )
-    if "group" in table:
-      groups = table["group"][rows]
+    for key in ("group", "first_right"):
+      if key in table:
+        facts[key] = table[key][rows]
+    if "top_first" in table:
+      facts.setdefault("top_first", []).append(table["top_first"][rows])
     columns = {}
     for metric, values in table.items():
       if metric not in COUNTS and (rule == "any") == metric.startswith(ANY):
@@ -368,4 +399,4 @@ def _values(
   for metric in by_seed[0]:
     if all(metric in columns for columns in by_seed):
       values[metric] = np.stack([columns[metric] for columns in by_seed])
-  return first, values, groups
+  return first, values, facts

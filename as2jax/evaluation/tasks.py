@@ -58,7 +58,8 @@ def evaluate(
   names, ids, labels = columns_of(questions)
   per_question = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   extremes = metrics.tie_extremes(scores, labels, names=names)
-  found = Evaluation({}, {}, metrics.with_groups(per_question, questions), [])
+  table = {**metrics.of_first(scores, questions), **per_question}
+  found = Evaluation({}, {}, metrics.with_groups(table, questions), [])
   for question_filter, rule in metrics.filters(data.clean, data.official).items():
     mask = metrics.filter_mask(rule, labels)
     if not mask.any():

@@ -61,6 +61,24 @@ def cell(scores: RunScores, metric: str, counted: bool = False) -> str:
   return short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
 
 
+def strata(scores: RunScores, every: RunScores, metric: str) -> dict[str, str]:
+  """Return by heading the cells of both strata by the first candidate, and how often it is ranked first.
+
+  `every` holds the same run on all questions, of which the last cell has the share in brackets.
+  """
+  cells = {}
+  for stratum, (mean, width, count) in scores.strata(metric).items():
+    cell = "–" if mean is None else short(mean)
+    cells[f"{stratum} ({count})"] = cell + ("" if width is None else f" ± {short(width)}")
+  if cells:
+    tops = scores.top_first, every.top_first
+    known = tops[0] is not None and tops[1] is not None
+    cells["top is first (all)"] = (
+      f"{100 * tops[0].mean():.0f} % ({100 * tops[1].mean():.0f} %)" if known else ""
+    )
+  return cells
+
+
 def groups_of(scores: RunScores) -> str:
   """Return the number of groups of dependent questions in brackets; "" where all are independent."""
   groups = significance.Groups.of(scores.groups, len(scores.ids))

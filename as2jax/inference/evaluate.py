@@ -115,6 +115,7 @@ def evaluate(
   names, ids, labels = columns_of(questions)
   tables = [metrics.per_question(one, labels, ids, ties=ties, names=names) for one in by_seed]
   groups = metrics.with_groups({}, questions).get("group")
+  first = [metrics.of_first(one, questions) for one in by_seed]
   every = np.ones(len(names), bool)
   ranges = metrics.ranges_of(*metrics.tie_extremes(by_seed[0], labels, names=names), every)
   counts = {"seeds": len(tables), "questions": len(names)}
@@ -143,6 +144,8 @@ def evaluate(
     values=values,
     metrics=entries,
     groups=groups,
+    first_right=first[0].get("first_right"),
+    top_first=np.stack([one["top_first"] for one in first]) if first[0] else None,
     fingerprint=fingerprint(questions),
     ties=ties,
   )

@@ -1,4 +1,4 @@
-r"""Lexical rankers: word overlap, IDF-weighted overlap, a regression on both, BM25.
+r"""Rankers by words, without training steps: overlap, IDF-weighted overlap, a regression, BM25; and by order.
 
 Words are `\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in. Ties are
 common. Over a pool a question touches only the texts that hold one of its words.
@@ -17,7 +17,7 @@ import scipy.special
 from flax import linen as nn
 
 from as2jax.data.inputs import word_overlap as overlap_features
-from as2jax.data.record import Candidate, Question
+from as2jax.data.record import Candidate, Question, in_order
 from as2jax.data.text.words import plain_words
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime.errors import InputError
@@ -105,6 +105,20 @@ class BM25(ParameterFreeSystem):
     return BM25Scorer()
 
 
+class DocumentOrder(ParameterFreeSystem):
+  """Ranks candidates as they stand in their document, the first sentence first.
+  What a ranker must beat where answers stand early: of a system that reads neighbours, the empty
+  place before a candidate tells that it is the first.
+  """
+
+  score_names: ClassVar[tuple[str, ...]] = ("document_order",)
+  reads_training: ClassVar[bool] = False
+
+  @nn.nowrap
+  def fit(self, questions: Sequence[Question]) -> Scorer:
+    return OrderScorer()
+
+
 @dataclasses.dataclass(frozen=True)
 class OverlapScorer:
   """Sums `weight` over the word types that a text shares with a question."""
@@ -130,6 +144,23 @@ class OverlapScorer:
       return total[number].astype(np.float32)
 
     return score
+
+
+class OrderScorer:
+  """Gives the candidate at place i the score −i."""
+
+  def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    if any(len(q.candidates) > 1 for q in questions) and not in_order(questions):
+      raise InputError(
+        "document_order: no candidate is the neighbour of another, so that their places in a document "
+        "are not known: give the columns previous and next, or take another baseline"
+      )
+    return [-np.arange(len(q.candidates), dtype=np.float32) for q in questions]
+
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    raise InputError(
+      "document_order: a pool has no order for a question; set evaluation.task=rerank, or take bm25"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,6 +91,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "command": command(runs, asked, output),
     "forest": plots.systems(runs, rows),
     "system_rows": _system_rows(runs, rows),
+    "strata": compare.STRATA_LEGEND if compare.strata_cells(rows) else "",
     "training": plots.training(runs),
     "answering": _answering(runs),
     "labels": labels,
@@ -126,7 +127,9 @@ def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
   cells = [["system", "metric", "mean", "±", "s.d. (seeds)"]]
   if len(named) > 1:
     cells[0] += ["difference", "±", "p (t)", "p (rand.)", "p (methods)"]
-  for row in rows:
+  width, strata = len(cells[0]), compare.strata_cells(rows)
+  cells[0] += strata
+  for number, row in enumerate(rows):
     sd = "–" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
     metric = row["metric"].partition("[")[0].upper()
     line = [named[row["system"]], metric, f"{row['mean']:.4f}", _four(row["half_width"]), sd]
@@ -135,7 +138,8 @@ def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
       line.append(_four(row["difference_half_width"]))
       for name in (*compare.TESTED[:2], "p_methods"):
         line.append("–" if row[name] is None else compare.p_text(row[name]))
-    cells.append(line + [""] * (len(cells[0]) - len(line)))
+    line += [""] * (width - len(line))
+    cells.append(line + [of_stratum[number] for of_stratum in strata.values()])
   return cells
 
 

@@ -45,6 +45,7 @@ MODELS = Table(
     "overlap_regression": "as2jax.models.lexical:OverlapRegression",
     "idf_overlap": "as2jax.models.lexical:IDFOverlap",
     "bm25": "as2jax.models.lexical:BM25",
+    "document_order": "as2jax.models.lexical:DocumentOrder",
   }
 )
 MODELS.base = "as2jax.models.system:System"

@@ -63,7 +63,8 @@ def table() -> Table:
   for name, words in OURS.items():
     jobs[name] = f"recommended.py:{words} {SEEDS}", {}
   none = (None,) * len(columns)
-  rows = []
+  order = run_of("wikiqa_baseline.py:document_order data.rules=()")
+  rows = [Row("document order", none, {"wikiqa": order})]
   for name, (job, where) in jobs.items():
     runs = {}
     for key, its in DATA.items():

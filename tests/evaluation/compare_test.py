@@ -11,6 +11,7 @@ import pytest
 
 from as2jax.commands import app
 from as2jax.data import trec_files
+from as2jax.data.dataset import dataset
 from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.runtime.errors import InputError
 
@@ -115,6 +116,48 @@ def test_runs_against_the_first(folders, capsys):
     assert row["p_randomization"] == significance.randomization_test(a, b, groups, samples=999).p
     p_values.append(row["p_t"])
   np.testing.assert_allclose([r["p_t_holm"] for r in rows[1:]], significance.holm(p_values))
+
+
+def test_strata_by_the_first_candidate_stand_as_a_pair_and_are_not_tested(
+  folders, tmp_path, capsys
+):
+  """By another road: labels and order of the sample's file, ranks of the run file."""
+  name = folders / "bm25"
+  ranked = trec_files.read_run(name / "eval/dev/run.trec")
+  ids, table = trec_files.read_per_question(name / "eval/dev/per_question.tsv")
+  values, first = {}, {}
+  for one in dataset("sample", "dev").questions:
+    first[one.id] = one.candidates[0]
+    if one.positives:
+      values[one.id] = table["map"][ids.index(one.id)]
+  right = [question for question in values if first[question].label == 1]
+  wrong = [question for question in values if first[question].label != 1]
+  top = 0.0
+  for question in values:
+    best = [id for id, s in ranked[question].items() if s == max(ranked[question].values())]
+    top += (first[question].id in best) / len(best)
+  (row,) = rows_of(capsys, name, "--metrics=map", "--split=dev")
+  for stratum, questions in (("first_right", right), ("first_wrong", wrong)):
+    assert row[f"{stratum}_questions"] == len(questions) > 1
+    assert row[stratum] == pytest.approx(np.mean([values[question] for question in questions]))
+  assert row["top_first"] == pytest.approx(top / len(values))
+  said = {
+    f"{one}{of}"
+    for one in ("first_right", "first_wrong")
+    for of in ("", "_half_width", "_questions")
+  }
+  assert {key for key in row if "first" in key} == {"top_first", *said}  # no test of them
+  assert not compared(name, "--split=dev", *TEXT)
+  said = capsys.readouterr().out
+  pair = [
+    f"{row[key]:.4f} ± {row[key + '_half_width']:.4f}" for key in ("first_right", "first_wrong")
+  ]
+  assert f"first right ({len(right)})" in said and "  ".join(pair) in said
+  assert compared(name, "--filter=first_right") == 2  # no stratum alone
+  capsys.readouterr()
+  train = ["train", "wikiqa_baseline:bm25,sample", "-o", str(tmp_path / "x")]
+  assert app.run([*train, "--set", "select=first_right"]) == 2
+  assert "select = 'first_right'" in capsys.readouterr().err
 
 
 def test_few_groups_are_warned_of(folders, tmp_path, capsys):

@@ -151,3 +151,18 @@ def test_real_wikiqa():
   random = mean([np.zeros(len(x)) for x in labels])
   assert values[lexical.WordOverlap] == pytest.approx(0.6166, abs=5e-4)
   assert min(values.values()) > random + 0.15
+
+
+def test_document_order_wants_the_order_of_a_document():
+  scorer = lexical.DocumentOrder().fit(())
+  one, two, three = "ice", "snow", "rain"
+  candidates = (Candidate("a", one, next=two), Candidate("b", two, previous=one))
+  whole = Question("q", "?", (*candidates, Candidate("c", three)))
+  apart = question("?", one, two, name="r")
+  scores = scorer.score([whole, apart])
+  assert [of_one.tolist() for of_one in scores] == [[0, -1, -2], [0, -1]]
+  assert len(scorer.score([question("?", one)])[0]) == 1 and scorer.score([]) == []
+  with pytest.raises(InputError, match="no candidate is the neighbour of another"):
+    scorer.score([apart])
+  with pytest.raises(InputError, match="a pool has no order"):
+    scorer.over_pool([one])

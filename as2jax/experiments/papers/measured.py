@@ -54,6 +54,16 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
       scores[name].append(one)
   main = table.columns[table.main]
   lines, notes = [], []
+  every: dict[str, RunScores] = {}  # on all questions, where candidates have their documents' order
+  counted = next(iter(scores.values()))[table.main] if scores else None
+  if counted is not None and counted.first_right is not None:
+    of_all = _loaded(places.values(), main._replace(question_filter="all"))
+    every = dict(zip(places, of_all, strict=True))
+    right, right_of_all = counted.first_right.mean(), of_all[0].first_right.mean()
+    notes.append(
+      f"The first candidate is right in {100 * right:.0f} % of these questions, and in {100 * right_of_all:.0f} % of "
+      f"all. Both strata ({main.heading}) describe; a prior on order moves them apart, and no claim rests on one."
+    )
   headings = {column: column.heading for column in table.columns}
   for column, one in zip(table.columns, next(iter(scores.values()), ())):
     headings[column] += figures.groups_of(one)
@@ -65,6 +75,8 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
       for column, one in zip(table.columns, scores[row.name], strict=True):
         line[headings[column]] = figures.cell(one, column.metric)
       first, of_main = scores[row.name][0], scores[row.name][table.main]
+      if row.name in every:
+        line |= figures.strata(of_main, every[row.name], main.metric)
       line |= _facts(places[row.name], first)
       if base:
         to_base = ""
@@ -121,6 +133,8 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
     line = {"system": row.name}
     for column in table.columns:
       (key,) = column.runs
+      if key not in row.runs:  # this system cannot rank that data set
+        continue
       place, judge = folder / row.runs[key].name, folder / judges[key].name
       if not place.exists():
         line[column.heading] = NOT_YET

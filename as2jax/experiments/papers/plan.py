@@ -17,7 +17,7 @@ from as2jax.config.overrides import apply as override
 from as2jax.data import load
 from as2jax.data.dataset import SPECS
 from as2jax.data.source import located
-from as2jax.encoders import hub, open_encoder
+from as2jax.encoders import hub, open_encoder, transformer_folder
 from as2jax.evaluation import results
 from as2jax.experiments.papers import collected
 from as2jax.experiments.papers.rows import Run, Table
@@ -161,7 +161,23 @@ def other(wanted: Any, config: Any) -> str:
       mine, its = (str(c.encoder.get(key) or "") for c in (config, wanted))
       if mine.rpartition("/")[2] != its.rpartition("/")[2]:
         others.append(f"{mine or 'none'} in place of {its}")
+    if not _of_published_size(config):
+      others.append(f"{config.encoder.pretrained} of another size than the published")
   return "; ".join(others)
+
+
+def _of_published_size(config: Any) -> bool:
+  """Tell whether files that bear a published name have its sizes, as far as they are here."""
+  section = config.encoder
+  try:
+    if own := open_encoder.own_family(section.name):
+      return own.is_published(section, config.data.root)
+    known = transformer_folder.published(section.pretrained)
+    if known and pathlib.Path(section.pretrained).is_dir():
+      return transformer_folder.read_family(section.pretrained) == known
+  except InputError:
+    pass  # which `lacking_here` says
+  return True
 
 
 def _data(section: Any) -> str:

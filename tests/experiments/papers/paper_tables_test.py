@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import tiny
+import tiny_elmo
 
 from as2jax.commands import app
 from as2jax.data import trec_files
@@ -88,6 +90,20 @@ def test_rows_of_one_run_and_rows_of_other_weights_are_told(tmp_path):
   assert not any(cell.other for cell in plain.values())
   sample = paper_plan.plan(table, tmp_path, Choice(settings={"data.name": "sample"}))
   assert sample["GloVe", "wikiqa"].other == "data sample"
+
+
+def test_a_small_encoder_under_a_published_name_stands_apart(tmp_path, monkeypatch):
+  options = tiny_elmo.options()
+  (tmp_path / "elmo").mkdir()
+  tiny_elmo.write(tmp_path / "elmo", options, tiny_elmo.datasets(options))
+  (tmp_path / "bert-base-uncased").symlink_to(tiny.encoder_folder())
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
+  monkeypatch.chdir(tmp_path)
+  plan = paper_plan.plan(rows.load("cete_table3"), tmp_path, Choice())
+  for name, weights in (("ELMo", "elmo"), ("BERT Base", "bert-base-uncased")):
+    cell = plan[f"CETE ({name} Embeddings)", "wikiqa"]
+    assert cell.other == f"{weights} of another size than the published" and cell.jobs
+  assert not plan["CETE (BERT Large Embeddings)", "wikiqa"].other  # it is not here
 
 
 @pytest.mark.parametrize(
