@@ -83,8 +83,9 @@ class RunScores:
     is not known; no mean of no question.
     """
     found: dict[str, tuple[float | None, float | None, int]] = {}
-    for name, label in STRATA.items() if self.first_right is not None else ():
-      chosen = self.first_right == label
+    of_first = np.zeros(0) if self.first_right is None else self.first_right
+    for name, label in STRATA.items() if len(of_first) else ():
+      chosen = np.equal(of_first, label)
       values, count = self.metric(metric)[:, chosen], int(chosen.sum())
       found[name] = None, None, 0
       if count:
