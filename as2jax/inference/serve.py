@@ -394,6 +394,7 @@ def server(app: Any, host: str, port: int, limits: Limits = Limits()) -> uvicorn
     "lifespan": "on",
     "log_level": "info",
     "access_log": False,
+    "timeout_keep_alive": limits.client,
     "timeout_graceful_shutdown": limits.shutdown,
     # As many are accepted at once; a connection that makes room is closed four turns of the loop later.
     "backlog": max(16, limits.connections // 8),
