@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base
 from as2jax.config.overrides import FORMER
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
 
@@ -105,7 +106,8 @@ def of_run(file: str | None) -> ConfigDict:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   if not epath.Path(file).is_file():
     raise InputError(f"there is no file {file}; a run writes its config.json into its --workdir")
-  stored = read_json(epath.Path(file))
+  path = epath.Path(file)
+  stored = read_json(bound.file(path.parent, path.name))
   for key in ("model", "loss"):
     if not isinstance(stored, dict) or not isinstance(stored.get(key), dict):
       raise InputError(f"{file} is no config of a run: it has no section {key}")

@@ -18,8 +18,9 @@ from as2jax.data.card import contradictions, data_card, shared_with_training
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
 from as2jax.evaluation.significance import ONE_SEED, Groups, count_text, half_width, mean_sd
+from as2jax.runtime import bound, processes
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_object, refuse_others, write_whole
+from as2jax.runtime.files import read_object, refuse_others
 from as2jax.runtime.version import __version__
 
 log = logging.getLogger(__name__)
@@ -124,20 +125,23 @@ def note_evaluation(
   workdir: epath.PathLike, split: str, seeds: Sequence[int], data: str, mode: str
 ) -> None:
   """Add a row to the run's ledger: this split of `data` was evaluated, once with each seed."""
-  path = epath.Path(workdir) / LEDGER
+  if not processes.first():
+    return
+  path = bound.file(workdir, LEDGER)
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
   row = {"data": data, "split": split, "seeds": list(seeds), "mode": mode, "time": now}
   refuse_others(path)
   before = path.read_text() if path.exists() else ""
-  write_whole(path, before + json.dumps(row) + "\n")
+  bound.write(workdir, LEDGER, before + json.dumps(row) + "\n")
 
 
 def note_another_training(workdir: epath.PathLike) -> None:
   """Mark the rows of a training whose results were deleted, before another one begins."""
-  path = epath.Path(workdir) / LEDGER
+  path = bound.file(workdir, LEDGER)
   if path.exists():
     refuse_others(path)
-    write_whole(path, path.read_text().replace('"mode": "train"', '"mode": "earlier training"'))
+    text = path.read_text().replace('"mode": "train"', '"mode": "earlier training"')
+    bound.write(workdir, LEDGER, text)
 
 
 class Looks(NamedTuple):
@@ -155,7 +159,7 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> Looks | N
 
   An evaluation of `dev+test` is one of `test`, too.
   """
-  path = epath.Path(workdir) / LEDGER
+  path = bound.file(workdir, LEDGER)
   if not path.exists():
     return None
   refuse_others(path)
@@ -267,13 +271,13 @@ def write(
     **summary,
   }
   content.setdefault("before_training", before_training(content))
-  write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
+  bound.write(workdir, name, json.dumps(content, indent=2) + "\n")
   return content
 
 
 def read(workdir: epath.PathLike, name: str = "results.json") -> dict | None:
   """Return the results of a finished run, None where it has not finished."""
-  path = epath.Path(workdir) / name
+  path = bound.file(workdir, name)
   if not path.exists():
     return None
   return read_object(path, "it was changed by hand; delete it and run again to have it made anew")

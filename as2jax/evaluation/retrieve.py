@@ -23,7 +23,7 @@ from as2jax.evaluation.retrieval_metrics import (
   Standing,
   right_entries,
 )
-from as2jax.runtime import processes
+from as2jax.runtime import bound, processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import digest_of_arrays
 
@@ -210,16 +210,16 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, depth: int | None = N
       "data.ranking is missing: this model compares each question with each candidate, so that over a "
       "pool it re-ranks the best of another run: --config.data.ranking=runs/bm25"
     )
-  folder = epath.Path(run) / "eval" / split
-  if not (folder / "run.trec").exists():
-    folder = epath.Path(run) / split
+  inside = f"eval/{split}" if (epath.Path(run) / "eval" / split / "run.trec").exists() else split
+  folder = epath.Path(run) / inside
   if not (folder / "run.trec").exists():
     raise InputError(
       f"data.ranking = {str(run)!r}: there is no eval/{split}/run.trec: name the --workdir of a finished "
       f"run of one seed that was evaluated on {split} (evaluation.splits)"
     )
-  ranking, place = trec_files.read_run(folder / "run.trec"), pool.place()
-  ids, table = trec_files.read_per_question(folder / "per_question.tsv")
+  ranking = trec_files.read_run(bound.file(run, f"{inside}/run.trec"))
+  ids, table = trec_files.read_per_question(bound.file(run, f"{inside}/per_question.tsv"))
+  place = pool.place()
   at = {id: i for i, id in enumerate(ids)}
   entries, rows = [], []
   for query in pool.queries:

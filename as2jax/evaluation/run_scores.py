@@ -18,6 +18,7 @@ from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics, retrieval_metrics, significance
 from as2jax.evaluation.retrieval_metrics import ANY, Standing
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 # Of runs over a pool the last three; `often`: the answer is asked for often.
@@ -234,16 +235,18 @@ def _measured(file: str, judge: Source | None) -> Table:
     )
   content, tables = judge
   judged, (table_ids, table) = next(iter(tables.items()))
-  folder, ties = epath.Path(judged).parent, content["ties"]
-  if not (folder / "run.trec").exists() or not (folder / "qrels.trec").exists():
-    raise InputError(f"{file} is measured by run.trec and qrels.trec of {folder}: one is missing")
-  qrels, run = trec_files.read_qrels(folder / "qrels.trec"), trec_files.read_run(file)
+  place, ties = epath.Path(judged).parent.relative_to(content["folder"]), content["ties"]
+  own, gold = (bound.file(content["folder"], place / f"{of}.trec") for of in ("run", "qrels"))
+  if not own.exists() or not gold.exists():
+    raise InputError(f"{file} is measured by {own} and {gold}: one is missing")
+  qrels, run = trec_files.read_qrels(gold), trec_files.read_run(file)
   if content["task"] == "retrieve":
-    right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
+    either = bound.file(content["folder"], place / "qrels-any.trec")
+    right = {"gold": qrels, "any": trec_files.read_qrels(either)}
     asked = dict(zip(table_ids, table["asked"].tolist(), strict=True))
     return of_pool(file, run, right, asked, int(table["candidates"][0]), ties)
   questions, labels, ids = [], [], []
-  for name, ranked in trec_files.read_run(folder / "run.trec").items():
+  for name, ranked in trec_files.read_run(own).items():
     right = qrels.get(name, {})
     candidates = tuple(Candidate(id, id, right.get(id, 0)) for id in ranked)
     questions.append(Question(name, name, candidates))
@@ -343,7 +346,8 @@ def _run(name: str, split: str) -> Source:
     seeds = [outcome["seed"] for outcome in content["seeds"]]
     tables, agree = {}, True
     for outcome in content["seeds"]:
-      file = str(results.folder(name, split, outcome["seed"], seeds) / "per_question.tsv")
+      place = results.folder("", split, outcome["seed"], seeds) / "per_question.tsv"
+      file = str(bound.file(name, place))
       tables[file] = trec_files.read_per_question(file)
       table = tables[file][1]
       counted = _counted(table, rule)
@@ -353,6 +357,7 @@ def _run(name: str, split: str) -> Source:
         agree = False
     if agree:
       begun = trained.get("warm_start", {}).get("seeds", ())
+      content["folder"] = name
       content["deterministic"] = trained.get("deterministic", False)
       content["note"] = results.best_before_training(trained)
       content["origins"] = tuple(one["sha256"] for one in begun)

@@ -21,7 +21,7 @@ from as2jax.encoders import family as families
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
 from as2jax.models.system import PublishedForm, System
-from as2jax.runtime import registry
+from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
 from as2jax.training.build import Components
@@ -56,7 +56,9 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   try:
     scratch.mkdir(parents=True)
     write(scratch, components, params, form=form, base=base, lower_case=lower_case)
-    (scratch / "README.md").write_text(card, encoding="utf-8")
+    head, rest = card.split("\n", 1)
+    card = "\n".join([head, bound.card_line(scratch), rest])
+    (scratch / bound.CARD).write_text(card, encoding="utf-8")
     os.replace(scratch, output)
   except OSError as error:
     raise InputError(f"{output} cannot be written: {error}") from error

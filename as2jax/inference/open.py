@@ -23,7 +23,7 @@ from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker, ranked_rows
 from as2jax.inference.run import Run
-from as2jax.runtime import registry, sharding
+from as2jax.runtime import bound, registry, sharding
 from as2jax.runtime.devices import use_compile_cache
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
@@ -187,6 +187,7 @@ def is_run(folder: epath.PathLike) -> bool:
 
 def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   folder = hub.resolve(source)
+  bound.check_card(folder)
   config = base.get_config()
   config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
   config.mode, config.data.name = "predict", "none"

@@ -16,6 +16,7 @@ from as2jax.data.text import normalise
 from as2jax.evaluation import results, tasks
 from as2jax.inference.ranker import ranked_rows
 from as2jax.inference.run import Run
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from as2jax.training import record
 
@@ -104,6 +105,7 @@ def _record(
     task = task or tasks.make(config, data, ranker.predictor)
     for split in splits:
       task.record(folder, ranker.variables, split, [outcome])
+  bound.bind(folder, results.LEDGER, *(f"eval/{split}" for split in splits))
 
 
 def require_labels(questions: Sequence[Question], where: str = "") -> None:

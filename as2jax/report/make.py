@@ -21,7 +21,7 @@ from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_object, write_whole
+from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
 
 log = logging.getLogger(__name__)
@@ -207,8 +207,7 @@ def automatic(folder: epath.PathLike) -> None:
     return
   began = time.monotonic()
   try:
-    content = read_object(folder / "results.json", reading.ADVICE)
-    splits = results.splits_of(content)
+    splits = results.splits_of(results.read(folder))
     if not splits:
       raise InputError("the run's results hold no split that a report could show")
     make([str(folder)], folder / NAME, split="test" if "test" in splits else splits[-1])

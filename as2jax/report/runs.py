@@ -19,6 +19,7 @@ from as2jax.data.record import Candidate, Pool, Question
 from as2jax.data.retrieval import Retrieval
 from as2jax.evaluation import results, run_scores
 from as2jax.evaluation.run_scores import RunScores
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others
 
@@ -60,7 +61,7 @@ class System:
       return rankings if all(set(self.scores.ids) <= set(ranking) for ranking in rankings) else []
     rankings = []
     for seed in self.seeds:
-      path = results.folder(self.name, split, seed, self.seeds) / "run.trec"
+      path = bound.file(self.name, results.folder("", split, seed, self.seeds) / "run.trec")
       if not path.exists():
         return []
       rankings.append(trec_files.read_run(path))
@@ -142,7 +143,7 @@ def _system(name: str, label: str, scores: RunScores) -> System:
   if not folder.is_dir():
     return System(name, label, scores, None, {}, ())
   content = results.read(folder)
-  config = folder / "config.json"
+  config = bound.file(folder, "config.json")
   settings = read_object(config, ADVICE) if config.exists() else {}
   return System(name, label, scores, content, settings, tuple(_log(folder)))
 
@@ -152,6 +153,7 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
   rows = []
   for path in sorted(folder.glob("metrics*.jsonl"), key=lambda path: (len(path.name), path.name)):
     refuse_others(path)
+    bound.file(folder, path.name)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
       try:
         row = json.loads(line)

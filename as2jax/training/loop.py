@@ -81,9 +81,8 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
         outcomes, best = [_rank_untrained(components, workdir)], {}
         summary = {"deterministic": True}
       summary = {**summary, "identity": known}
-      content = results.write(workdir, config, data, components.provenance, outcomes, summary)
-      record.finish(workdir, best)
-      return content
+      record.finish(workdir, components.config, best)
+      return results.write(workdir, config, data, components.provenance, outcomes, summary)
 
 
 def _claim(workdir: epath.Path, config: Any) -> dict | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.runtime import processes
+from as2jax.runtime import bound, processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import make_durable, refuse_others, write_whole
 
@@ -159,7 +159,7 @@ class StepLog:
 def step_seconds(workdir: epath.PathLike) -> float:
   """Returns the seconds of all steps in a run's log; steps of seeds that train together count once."""
   last, by_row = {}, {}
-  for _, row in _rows(epath.Path(workdir) / NAME):
+  for _, row in _rows(bound.file(workdir, NAME)):
     if "seconds_per_step" in row:
       steps = row["step"] - last.get(row["seed"], 0)
       last[row["seed"]] = row["step"]

@@ -3,10 +3,9 @@
 `run.json` holds digests (of content: paths and times do not count) of the questions that the run trains
 and is evaluated on, of a first-stage ranking, of the pretrained weights, the tokeniser and the fitted
 inputs; the encoder's fields; the source and versions of packages; what a warm start copied; and digests
-of the best checkpoints and of `results.json`.
+of the best checkpoints and of the files that decide a score or a figure (`runtime/bound.py`).
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +21,12 @@ from as2jax.data.load import ASNQ_FILES, FILES, SPLITS
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results, retrieve
-from as2jax.runtime import files, processes, version
+from as2jax.runtime import bound, files, processes, version
 from as2jax.runtime.errors import InputError
 from as2jax.training import checkpoints, stored_split
 from as2jax.training.build import Components
 
 log = logging.getLogger(__name__)
-NAME = "run.json"
 TRAINING = "training"  # among the splits: the questions that are left to train on, or to fit
 PARTS = {
   "data": "the questions of {!r}",
@@ -67,8 +65,9 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
   if not (path.exists() and begun(workdir)):
-    files.write_whole(path, text + "\n")
+    bound.write(workdir, path.name, text + "\n")
     return True
+  bound.file(workdir, path.name)
   old, new = flatten(files.read_object(path, CHANGED)), flatten(json.loads(text))
   before = old["seeds"]
   added = not new["seeds_parallel"] and new["seeds"][: len(before)] == before
@@ -86,13 +85,14 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
 
 
 def add_seeds(workdir: epath.PathLike, config: Any) -> None:
-  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on.
+  """Gives a run the seeds of a config that `claim` has checked, and binds its config.
 
   What a single seed has left becomes that of one of several; the config is written last.
   """
   path = epath.Path(workdir) / "config.json"
   before = files.read_object(path, CHANGED)["seeds"]
   if before == list(config.seeds):
+    bound.bind(workdir, path.name)
     return
   log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
   for name in ("results.json", "report.html"):
@@ -105,6 +105,7 @@ def add_seeds(workdir: epath.PathLike, config: Any) -> None:
           of_seed.mkdir(exist_ok=True)
           left.rename(of_seed / left.name)
   files.write_whole(path, config.to_json(indent=2) + "\n")
+  bound.bind(workdir, path.name)
 
 
 def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]) -> None:
@@ -155,21 +156,17 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
     was = _compare(workdir, now, f"{advice} --workdir")
     known = _merged(was, now)
     known["changed"] = list(dict.fromkeys((*was["changed"], *_changes(workdir, was, now))))
-  for part in ("best", "results", "warm_start"):  # of the end, and of what began
+  for part in ("best", "results", "warm_start", bound.FILES):  # of the end, and of what began
     known.pop(part, None)
   began = {"warm_start": warm_start} if warm_start else {}
-  _write(workdir, {**known, "best": {}, **began})
+  bound.write_record(workdir, {**known, "best": {}, bound.FILES: {}, **began})
   return known
 
 
 def check(workdir: epath.PathLike, components: Components) -> None:
-  """Refuses another tokeniser, other weights, fitted inputs or results than the run's (InputError)."""
+  """Refuses another tokeniser, other weights or fitted inputs than the run's (InputError)."""
   again = f"train again: --config=rerun:{workdir}/config.json --workdir=ANOTHER"
-  was = _compare(workdir, _of_use(components), f"Put it back as it was, or {again}")
-  path = epath.Path(workdir) / "results.json"
-  if was.get("results") and path.exists():
-    if was["results"] != hashlib.sha256(path.read_bytes()).hexdigest():
-      raise InputError(f"{path} is not what the run wrote: put it back, or {again}")
+  _compare(workdir, _of_use(components), f"Put it back as it was, or {again}")
 
 
 def changes(workdir: epath.PathLike, config: Any) -> list[str]:
@@ -188,37 +185,34 @@ def check_data(
   advice = f"as2jax evaluate {workdir} --data=NAME:SPLIT or FILE evaluates the run on other data"
   was = _compare(workdir, now, f"Put the files back as they were; {advice}")
   if not now["data"].keys() <= was["data"].keys():
-    _write(workdir, _merged(was, now))
+    bound.write_record(workdir, _merged(was, now))
   return {"own": True, **now}
 
 
-def finish(workdir: epath.PathLike, best: Mapping[epath.Path, int]) -> None:
-  """Records the digests of `results.json` and of the best checkpoints: {group's folder: step}."""
+def finish(workdir: epath.PathLike, config: Any, best: Mapping[epath.Path, int]) -> None:
+  """Records the digests of the best checkpoints, {group's folder: step}, and of all but `results.json`.
+
+  The results are written last: a run that has them is bound.
+  """
   if processes.first():
-    content = (epath.Path(workdir) / "results.json").read_bytes()
-    ended = {"best": {}, "results": hashlib.sha256(content).hexdigest()}
+    ended: dict[str, str] = {}
     for folder, step in best.items():
-      ended["best"][folder.name] = checkpoints.digest_of_best(folder, step)
-    _write(workdir, {**read(workdir), **ended})
+      ended[folder.name] = checkpoints.digest_of_best(folder, step)
+    bound.write_record(workdir, {**read(workdir), "best": ended})
+    splits = (holdout.selection_split(config.data), *config.evaluation.splits)
+    written = (f"eval/{split}" for split in splits)
+    bound.bind(workdir, results.LEDGER, "metrics.jsonl", *written)
 
 
 def read(workdir: epath.PathLike) -> dict:
   """Reads `run.json`; InputError where it is absent or damaged."""
-  path = epath.Path(workdir) / NAME
-  files.refuse_others(path)
-  try:
-    return files.unseal(path.read_bytes().decode("ascii"))
-  except (FileNotFoundError, ValueError) as error:
-    if not begun(workdir):
-      raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
-    raise InputError(
-      f"{path} is missing, of an earlier version of as2jax, damaged or changed by hand ({error}): put it "
-      "back, or train again in another --workdir"
-    ) from None
-
-
-def _write(workdir: epath.PathLike, content: dict) -> None:
-  files.write_whole(epath.Path(workdir) / NAME, files.seal(content))
+  if content := bound.read(workdir):
+    return content
+  if not begun(workdir):
+    raise InputError(f"{workdir} holds no checkpoint and no results: train first")
+  raise InputError(
+    f"{epath.Path(workdir) / bound.NAME} is missing: put it back, or train again in another --workdir"
+  )
 
 
 def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> dict[str, Any]:
@@ -296,7 +290,9 @@ def _compare(workdir: epath.PathLike, now: Mapping[str, Any], advice: str) -> di
         lines.append(f"  {PARTS[part].format(key)}: {_shown(before)} then, {_shown(here)} now")
   if lines:
     listed = "\n".join(sorted(lines))
-    raise InputError(f"{workdir}: this is not what the run recorded ({NAME}):\n{listed}\n{advice}")
+    raise InputError(
+      f"{workdir}: this is not what the run recorded ({bound.NAME}):\n{listed}\n{advice}"
+    )
   return was
 
 

@@ -23,7 +23,7 @@ from as2jax.data.inputs import protocol as fitted
 from as2jax.encoders.open_encoder import ENCODER_FOLDER
 from as2jax.evaluation import results
 from as2jax.models.system import System
-from as2jax.runtime import processes, registry
+from as2jax.runtime import bound, processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import digest_of_arrays, read_object, write_whole
 from as2jax.training import record
@@ -63,7 +63,7 @@ class WarmStart:
   def __init__(self, config: Any):
     section = config.warm_start
     self.run, self.scope = epath.Path(section["run"]), section["scope"]
-    path, content = self.run / "config.json", results.read(self.run)
+    path, content = bound.file(self.run, "config.json"), results.read(self.run)
     if content is None:
       raise InputError(
         f"warm_start.run = {self.run} holds no finished run: name another --workdir, or run it to its "

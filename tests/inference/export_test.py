@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_encoders
+import yaml
 from probe_system import Probe
 
 import as2jax
@@ -260,3 +261,31 @@ def test_weights_that_changed_since_the_run_began(trained, tmp_path):
   with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
     export.export(copy, tmp_path / "out")
   assert not (tmp_path / "out").exists()
+
+
+def test_a_changed_folder_is_refused(finished_run, tmp_path, caplog):
+  """Whichever file was changed, added or taken; without the line of digests it is a stranger's."""
+  folder = export.export(finished_run("triplet"), tmp_path / "out")
+  card = (folder / "README.md").read_text()
+  digests = yaml.safe_load(card.split("---")[1])["as2jax_files"]
+  present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+  assert digests.keys() == present - {"README.md"}
+  assert as2jax.load(folder).rank("what is ice", ["ice"])
+  changes = {name: (folder / name).read_bytes()[:-1] + b" " for name in sorted(digests)}
+  for name, content in {**changes, "1_Dense/config.json": b"{}"}.items():
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name} is not what as2jax export wrote: export the run"):
+      as2jax.load(copy)
+    (copy / name).unlink()
+    if name in digests:
+      with pytest.raises(InputError, match=f"{name} is not what as2jax export wrote"):
+        as2jax.load(copy)
+    shutil.rmtree(copy)
+  lines = [line for line in card.splitlines(True) if not line.startswith("as2jax_files:")]
+  (folder / "README.md").write_text("".join(lines))
+  (folder / "added.json").write_text("{}")
+  with caplog.at_level("INFO"):
+    assert as2jax.load(folder).rank("what is ice", ["ice"])
+  assert "no digest of its files" in caplog.text

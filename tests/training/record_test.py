@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from as2jax.data import load as datasets_load
 from as2jax.data import trec_files
 from as2jax.data.inputs.rankings import FirstStageRanking, Ranking
 from as2jax.data.record import Passage, Pool, Query
-from as2jax.evaluation import results, retrieve
+from as2jax.evaluation import results, retrieve, run_scores
 from as2jax.inference import export, reevaluate
 from as2jax.inference.run import Run
-from as2jax.runtime import version
+from as2jax.report import runs
+from as2jax.runtime import bound, version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal, unseal, write_whole
 from as2jax.training import record
@@ -124,7 +126,7 @@ def test_what_is_recorded(trained):
   assert known["tokenizer"] and known["code"] and known["versions"]["jax"]
   assert known["best"].keys() == {"checkpoints"}
   recorded = results.read(trained / "x")["identity"]
-  assert recorded == {key: value for key, value in known.items() if key not in ("best", "results")}
+  assert recorded == {key: value for key, value in known.items() if key not in ("best", "files")}
   without = record.read(trained / "idf")
   assert without["weights"] is None and without["data"].keys() >= {"training", "test"}
 
@@ -174,7 +176,7 @@ def test_resuming_with_other_scores_of_teachers_is_refused(trained, tmp_path):
 
 
 def test_evaluating_the_own_splits_again_compares_their_data_alone(there):
-  """Not where they lie; others would take the place of the run's own evaluation."""
+  """Not where they present; others would take the place of the run's own evaluation."""
   before = (there / "x/eval/test/run.trec").read_bytes()
   turn_labels(there, "dev")
   shutil.copy(there / "test.jsonl", there / "moved.jsonl")
@@ -224,6 +226,49 @@ def test_another_best_checkpoint_is_refused(there):
     Run(there / "x").ranker()
 
 
+DOORS = {  # what reads the files of a run that decide a score or a figure
+  "config.json": Run,
+  "results.json": lambda run: Run(run).metrics,
+  "evaluations.jsonl": lambda run: results.times_evaluated(run, "test", "files"),
+  "metrics.jsonl": lambda run: runs.read([str(run)]),
+  "eval/test/per_question.tsv": lambda run: run_scores.load([str(run)]),
+  "eval/test/run.trec": lambda run: runs.read([str(run)]).rankings(),
+  "eval/test/qrels.trec": lambda run: run_scores.load([str(run), f"{run}/eval/test/run.trec"]),
+}
+
+
+def test_every_file_that_decides_a_figure_is_bound(there, caplog):
+  run = there / "x"
+  present = {str(path.relative_to(run)) for path in run.glob("eval/*/*")} | DOORS.keys()
+  assert bound.read(run)["files"].keys() == present
+  for name, read in DOORS.items():
+    read(run)
+    whole = (run / name).read_bytes()
+    (run / name).write_bytes(whole.replace(b"0", b"1", 1))
+    with pytest.raises(InputError, match=f"{name} is not what the run wrote.*put it back, or "):
+      read(run)
+    (run / name).write_bytes(whole)
+  with mock.patch.object(bound.files, "write_whole", side_effect=stop_before("evaluations.jsonl")):
+    with pytest.raises(KeyboardInterrupt):  # a kill after the digest, before the file
+      results.note_evaluation(run, "test", (0,), "files", "evaluate")
+  assert results.times_evaluated(run, "test", "files") == (1, 1)
+  content = bound.read(run)
+  del content["files"]
+  bound.write_record(run, content)
+  Run(run).ranker()
+  reevaluate.reevaluate(config(there, mode="evaluate"), run)  # which makes nothing trusted
+  assert "no digest binds its config" in caplog.text and "files" not in bound.read(run)
+
+
+def stop_before(name):
+  def write(path, text):
+    if path.name == name:
+      raise KeyboardInterrupt
+    write_whole(path, text)
+
+  return write
+
+
 def test_a_ranker_without_weights_is_its_training_data(there):
   assert Run(there / "idf").ranker().rank("what is ice", ["ice", "fire"])[0].text == "ice"
   write_rows(there, "train", rows(there, "train")[:-30])
@@ -254,10 +299,9 @@ def test_a_run_without_its_identity_is_refused(there, damage):
   content = bytearray(path.read_bytes())
   content[200] ^= 1
   path.unlink() if damage != "flip" else path.write_bytes(content)
-  with pytest.raises(InputError, match="run.json is missing, of an earlier version"):
-    Run(there / "x").ranker()
-  with pytest.raises(InputError, match="run.json is missing, of an earlier version"):
-    resume(there)
+  for use in (lambda: Run(there / "x").ranker(), lambda: resume(there)):
+    with pytest.raises(InputError, match="run.json is missing.*put it back"):
+      use()
 
 
 def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
@@ -360,7 +404,7 @@ def test_seeds_are_added_to_a_single_one(tmp_path):
   assert not record.claim(tmp_path, claimed(seeds=(3, 4)))
   record.add_seeds(tmp_path, claimed(seeds=(3, 4)))
   files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-  moved = ["checkpoints/seed-3/latest/7/a", "config.json", "eval/test/seed-3/run.trec"]
+  moved = ["checkpoints/seed-3/latest/7/a", "config.json", "eval/test/seed-3/run.trec", "run.json"]
   assert files == moved and record.claim(tmp_path, claimed(seeds=(3, 4)))
 
 

@@ -16,6 +16,7 @@ from as2jax.data.holdout import NAME as HELD_OUT
 from as2jax.data.inputs.protocol import Input, Resources, Tables
 from as2jax.data.lines import Lines
 from as2jax.data.record import Question
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 FILE = "run.trec"
@@ -160,8 +161,9 @@ def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Pat
       f"{key} is missing: this model ranks the best candidates of another ranker again; name the "
       "--workdir of its run, or its run file (with {split} in place of the split's name)"
     )
-  folder, is_run = epath.Path(source) / "eval" / split, epath.Path(source).is_dir()
-  path = folder / FILE if is_run else epath.Path(source.replace("{split}", split))
+  path = epath.Path(source.replace("{split}", split))
+  if epath.Path(source).is_dir():
+    path = bound.file(source, f"eval/{split}/{FILE}")
   if path.exists():
     return path
   if split == HELD_OUT:

@@ -25,6 +25,7 @@ from as2jax.config.overrides import differences, flatten
 from as2jax.data import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Peer, Run
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from as2jax.training.metrics_log import step_seconds
 
@@ -70,7 +71,7 @@ def collect(source: pathlib.Path, run: Run | Peer, where: pathlib.Path) -> pathl
   """
   files = _of_peer(source) if isinstance(run, Peer) else _of_run(source, run)
   target = where / f"{run.name}{PACKED}"
-  ledger = source / results.LEDGER
+  ledger = bound.file(source, results.LEDGER)
   if ledger.exists():
     files[results.LEDGER] = ledger.read_bytes()
   if target.exists():
@@ -108,7 +109,7 @@ def _of_run(source: pathlib.Path, run: Run) -> dict[str, bytes]:
     run_scores.load([str(source)], split=split)  # says where tables and results disagree
     for seed in seeds:
       place = results.folder("", split, seed, seeds) / "per_question.tsv"
-      files[str(place)] = _table(source / place)
+      files[str(place)] = _table(bound.file(source, place))
   trained = False
   for outcome in content["seeds"]:
     trained = trained or bool(outcome.get("steps"))
@@ -119,7 +120,7 @@ def _of_run(source: pathlib.Path, run: Run) -> dict[str, bytes]:
       outcome["diagnostics"] = numbers
   if trained:
     content["execution"]["seconds_in_steps"] = round(step_seconds(source), 1)
-  config = json.loads((source / "config.json").read_text())
+  config = json.loads(bound.file(source, "config.json").read_text())
   files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
   files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
   return files

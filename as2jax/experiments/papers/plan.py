@@ -23,7 +23,7 @@ from as2jax.experiments.papers import collected
 from as2jax.experiments.papers.rows import Run, Table
 from as2jax.experiments.sweeps import points
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.runtime import registry
+from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 
@@ -216,7 +216,7 @@ def take(cells: Cells, folders: Sequence[pathlib.Path]) -> None:
     before = len(runs)
     for path in [folder, *sorted(folder.iterdir())] if folder.is_dir() else ():
       if finished(path) and (path / "config.json").exists():
-        config = (path / "config.json").read_text()
+        config = bound.file(path, "config.json").read_text()
         runs.append((path.absolute(), config, results.read(path)))
     if len(runs) == before:
       raise InputError(f"--runs={folder}: neither it nor its folders hold results.json of a run")
