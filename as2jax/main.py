@@ -35,6 +35,7 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
   )
   parser.add_argument("--processes", type=int, default=0, help="how many; 1: this host alone")
   parser.add_argument("--process_id", type=int, default=-1, help="which one this is, from 0")
+  parser.add_argument("--allow-code", action="store_true", help="run classes that a run names")
   try:
     options, others = parser.parse_known_args(arguments)
   except argparse.ArgumentError as error:
@@ -43,13 +44,13 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
 
   if not options.config:
     raise InputError(f"--config is missing: name a config, as {jobs.EXAMPLE}")
-  config = jobs.load(options.config)
+  config = jobs.load(options.config, options.allow_code)
   settings = []
   for given in others:
     if not given.startswith(VALUE):
       raise InputError(
         f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE, --profile "
-        "and, for several processes, --coordinator, --processes, --process_id"
+        "--allow-code and, for several processes, --coordinator, --processes, --process_id"
       )
     settings.append(given.removeprefix(VALUE))
   return overrides.apply(config, overrides.parse(config, settings, VALUE), VALUE), options

@@ -1,6 +1,7 @@
 """The config files: all resolve and fit the code, and no key is there for nothing."""
 
 import dataclasses
+import json
 import pathlib
 
 import jax
@@ -31,7 +32,7 @@ KINDS = {
 FILES = sorted(
   str(path.relative_to(ROOT))
   for path in [*(ROOT / "configs").glob("*.py"), *(ROOT / "configs/ablations").glob("*.py")]
-  if path.stem not in ("__init__", "rerun")
+  if path.stem != "__init__"
 )
 # One config of every trained model, loss and sampler; those that differ in less are `slow`.
 STRUCTURES = """wikiqa_cassie asnq_tanda asnq_tanda:context own:fast own:embedder own:reranker
@@ -78,6 +79,22 @@ def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
     path.write_text(config.to_json(indent=2) + "\n")
     again = jobs.load(f"rerun:{path}")
     assert again.to_dict() == config.to_dict() and again.is_locked, argument
+
+
+def test_every_key_is_of_one_kind_and_a_run_brings_none_of_the_machine(tmp_path):
+  """A new key fails here until it is listed as one of the model, the data or the machine."""
+  default = flatten(base.get_config())
+  shared = [key for key in default if not key.startswith(("encoder.", "model.", "loss."))]
+  assert sorted((*base.MODEL, *base.DATA_KEYS, *base.MACHINE)) == sorted(shared)
+  stored = json.loads(jobs.load("wikiqa_triplet:minilm").to_json())
+  for key in base.MACHINE:
+    section, _, name = key.rpartition(".")
+    (stored[section] if section else stored)[name] = "/of/a/stranger"
+  stored["epochs"] = stored["data"]["ranking_size"] = 7
+  (tmp_path / "config.json").write_text(json.dumps(stored))
+  opened = flatten(jobs.of_run(str(tmp_path / "config.json")))
+  assert {key: opened[key] for key in base.MACHINE} == {key: default[key] for key in base.MACHINE}
+  assert opened["epochs"] == opened["data.ranking_size"] == 7
 
 
 @pytest.mark.parametrize(

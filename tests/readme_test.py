@@ -130,7 +130,7 @@ def test_configs_and_keys_exist(name, config):
     paths = [w.split("=", 1)[1] for w in words if re.match(r"--(config|base)=", w)]
     paths += [w for w in words if re.match(r"configs/\w+\.py\b", w)]  # job.sh CONFIG DIR
     for path in paths:
-      if path.startswith("configs/rerun.py"):
+      if path.startswith("rerun:"):
         path = "configs/wikiqa_triplet.py"  # the run that it names has such a config
       resolved = config(path)
       for word in words:

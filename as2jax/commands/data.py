@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from as2jax.commands import output
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import Columns, Drop
+from as2jax.commands.train import AllowCode, Columns, Drop
 from as2jax.runtime.errors import InputError
 
 app = typer.Typer(help="Data sets: what there is, counts, other forms.", no_args_is_help=True)
@@ -100,6 +100,7 @@ def near_duplicates(
   split: Annotated[str, Option(help="whose texts are looked for in train")] = "test",
   encoder: Annotated[str, Option(help="whose vectors are compared; MiniLM without")] = "",
   threshold: Annotated[float, Option(min=0, max=1, help="of the cosine")] = 0.95,
+  allow_code: AllowCode = False,
 ) -> None:
   """Counts test texts that the training data hold, too. And runs' metrics without them."""
   import json
@@ -107,7 +108,8 @@ def near_duplicates(
   from as2jax.config import words
   from as2jax.experiments import near_duplicates as texts
 
-  content = texts.report(runs, split=split, encoder=encoder or words.MINILM, threshold=threshold)
+  how = {"encoder": encoder or words.MINILM, "threshold": threshold, "allow_code": allow_code}
+  content = texts.report(runs, split=split, **how)
   print(json.dumps(content, indent=1))
 
 

@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import Columns, Drop, Set, finish
+from as2jax.commands.train import AllowCode, Columns, Drop, Set, finish
 from as2jax.commands.use import Deterministic, Filter, check_filter
 from as2jax.runtime.errors import InputError
 
@@ -35,6 +35,7 @@ def evaluate(
   rules: option("of no run: text rules, such as ptb", metavar="NAMES") = "",
   target: option("of no run: the scores of each question", "-o", "--output", metavar="FILE") = "",
   settings: Set = [],
+  allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
@@ -52,7 +53,7 @@ def evaluate(
         "--rules and --output are for what is no run, and --splits for the run's own data: name the "
         "split of other data with it, --data=wikiqa:test"
       )
-    _again(system, data, splits, columns, drop, settings, form)
+    _again(system, data, splits, columns, drop, settings, allow_code, form)
     return
   if settings or splits:
     raise InputError(f"--set and --splits are for runs: {system} is none")
@@ -65,12 +66,19 @@ def evaluate(
 
 
 def _again(
-  run: str, data: str, splits: str, columns: str, drop: bool, settings: list[str], form: str
+  run: str,
+  data: str,
+  splits: str,
+  columns: str,
+  drop: bool,
+  settings: list[str],
+  allow_code: bool,
+  form: str,
 ) -> None:
   """Evaluate a finished run, on its own data or on others."""
   from as2jax.config import jobs, overrides
 
-  config = jobs.of_run(f"{run}/config.json")
+  config = jobs.of_run(f"{run}/config.json", allow_code)
   options = [f"evaluation.splits={splits}"] * bool(splits)
   if data:  # a mapping of the training file's columns is not this file's
     options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
@@ -149,6 +157,7 @@ def report(
   question_filter: Filter = None,
   deterministic: Deterministic = [],
   explain: Annotated[int, Option(min=0, help="explain so many questions that differ most")] = 3,
+  allow_code: AllowCode = False,
 ) -> None:
   """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os
@@ -167,5 +176,6 @@ def report(
     question_filter=question_filter,
     deterministic=deterministic,
     explain=explain,
+    allow_code=allow_code,
   )
   print(f"written: {page}")

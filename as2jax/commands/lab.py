@@ -6,7 +6,7 @@ import typer
 from typer import Argument, Option
 
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import Set
+from as2jax.commands.train import AllowCode, Set
 from as2jax.runtime.errors import InputError
 
 Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects what is finished")]
@@ -37,6 +37,7 @@ def run_sweep(
   prepare: Annotated[
     int | None, Option(min=0, metavar="K", help="runs nothing: writes run K's config")
   ] = None,
+  allow_code: AllowCode = False,
 ) -> None:
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
   import pathlib
@@ -50,14 +51,16 @@ def run_sweep(
     raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
   if "://" in target:
     raise InputError(f"--output={target}: runs on this machine want a local folder")
-  named, points = sweep_points.load(file) if file else (base, sweep_points.grid(base, axes))
+  named, points = sweep_points.load(file) if file else (base, [])
   base = base or named
+  start = job_files.load(base, allow_code)
+  points = points or sweep_points.grid(base, axes)
   folder = pathlib.Path(target).absolute()
   jobs = sweep_points.plan(
     base,
     points,
     seeds=overrides.seeds_of(seeds) if seeds else (),
-    settings=overrides.parse(job_files.load(base), settings),
+    settings=overrides.parse(start, settings),
   )
   if prepare is not None:
     if prepare >= len(jobs):
@@ -155,13 +158,14 @@ def compile_for(
   job: str,
   topology: Annotated[str, Option(help="chip and shape of the slice")] = "v5e:1x1",
   settings: Set = [],
+  allow_code: AllowCode = False,
 ) -> None:
   """Compiles a job's steps for absent TPUs. Memory, work, traffic; status 1 where it does not fit."""
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides
   from as2jax.experiments.compile import compiled
 
-  config = job_files.load(job)
+  config = job_files.load(job, allow_code)
   raise typer.Exit(
     compiled.run(overrides.apply(config, overrides.parse(config, settings)), topology)
   )
@@ -213,6 +217,7 @@ def mine(
   count: Annotated[int, Option(min=1, help="negatives a question, at most")] = 8,
   below: Annotated[float, Option(min=0.0, help="share of the worst positive's score")] = 0.95,
   seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
+  allow_code: AllowCode = False,
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
   import json
@@ -233,6 +238,7 @@ def mine(
     passages=documents.read(passages)[1] if passages else (),
     kept_out=kept_out,
     source=data,
+    allow_code=allow_code,
   )
   print(json.dumps(content, indent=2, ensure_ascii=False))
 
@@ -255,6 +261,7 @@ def distill(
   settings: Set = [],
   mined: option("of lab mine: score its candidates, too", metavar="FOLDER", kind=list[str]) = [],
   allow_seen: option("score what a teacher was trained on", "--allow-seen", kind=bool) = False,
+  allow_code: AllowCode = False,
 ) -> None:
   """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
   from as2jax.config import jobs as job_files
@@ -266,10 +273,10 @@ def distill(
     raise InputError("--set is for the job of --cross-fit")
   job = None
   if cross_fit:
-    values = overrides.parse(job_files.load(cross_fit), settings)
+    values = overrides.parse(job_files.load(cross_fit, allow_code), settings)
     job = distil.CrossFit(cross_fit, folds, values)
   questions = mining.to_score(data, mined)
-  options = {"cross_fit": job, "allow_seen": allow_seen, "source": data}
+  options = {"cross_fit": job, "allow_seen": allow_seen, "source": data, "allow_code": allow_code}
   content = distil.distil(questions, target, teachers, **options)
   print(f"{target}: {content['pairs']} pairs of {content['questions']} questions scored")
 

@@ -16,6 +16,7 @@ Set = option(
 Seeds = option("3 is 0, 1, 2; or such as 0,4", "--seeds", metavar="N")
 Columns = option("your files' columns: question=query,label=is_correct", metavar="FIELD=COLUMN,…")
 Drop = option("leave out rows without text and repeated candidates", "--drop", kind=bool)
+AllowCode = option("run classes of one's own that a run names", "--allow-code", kind=bool)
 Output = option("of the run", "-o", "--output", metavar="FOLDER")
 app = typer.Typer()
 
@@ -49,11 +50,12 @@ def train(
   coordinator: option("several processes: process 0; or auto", metavar="HOST:PORT") = "",
   processes: Annotated[int, Option(help="several processes: how many")] = 0,
   process_id: Annotated[int, Option(help="several processes: this one's, from 0")] = -1,
+  allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
   """Trains a system and evaluates it. The same command goes on after a stop."""
   files = {"train": train_file, "dev": dev, "test": test}
-  config, folder = resolve(job, folder, settings, seeds, recipe, files, columns, drop)
+  config, folder = resolve(job, folder, settings, seeds, recipe, files, columns, drop, allow_code)
   process.begin_run(coordinator, processes, process_id, profile)
   from as2jax.evaluation import results
   from as2jax.inference import modes
@@ -71,6 +73,7 @@ def resolve(
   files: dict[str, str],
   columns: str = "",
   drop: bool = False,
+  allow_code: bool = False,
 ) -> tuple[Any, str]:
   """Return the config that the command line of `train` describes, and the run's folder.
 
@@ -95,7 +98,7 @@ def resolve(
     job = f"rerun:{os.path.join(job, 'config.json')}"
   if not folder:
     raise InputError("the run's folder is missing: -o runs/x")
-  config = job_files.load(job)
+  config = job_files.load(job, allow_code)
   if any(files.values()):
     config = overrides.apply(config, recipes.own_files(config, files))
   own = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import Columns, Drop
+from as2jax.commands.train import AllowCode, Columns, Drop
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
@@ -46,6 +46,7 @@ def rank(
   ranking: option("of joint models: a run file over FILE", metavar="FILE") = "",
   columns: Columns = "",
   drop: Drop = False,
+  allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
   """Ranks the candidates of each question. Other columns of the file are carried through."""
@@ -63,7 +64,8 @@ def rank(
       file = os.path.join(folder, "standard input")
       pathlib.Path(file).write_bytes(sys.stdin.buffer.read())
     which = "best" if seed is None else seed
-    rows = rank_file(run, file, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
+    how = {"ranking": ranking, "columns": columns, "drop": drop, "allow_code": allow_code}
+    rows = rank_file(run, file, seed=which, top=top, **how)
   if target:
     tables.write(target, rows)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
@@ -153,6 +155,7 @@ def explain(
     "the picture: .png, .svg or .pdf", "-o", "--output", metavar="FILE"
   ) = "explained.png",
   seed: Seed = None,
+  allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
   """Draws what a model sees. Words of a question against those of a candidate, as a picture and TSV.
@@ -173,6 +176,7 @@ def explain(
     question_id=question_id,
     split=split,
     seed=seed,
+    allow_code=allow_code,
   )
   rows = []
   for panel in panels:
@@ -185,12 +189,13 @@ def export(
   run: Run,
   target: Annotated[str, Argument(metavar="FOLDER", help="must not exist, or be empty")],
   seed: Annotated[int | None, Option(metavar="N", help="needed where the run has several")] = None,
+  allow_code: AllowCode = False,
 ) -> None:
   """Writes a folder for other libraries. For sentence-transformers or transformers, with a card."""
   process.quiet_libraries()
   from as2jax.inference import export as exporting
 
-  print(f"written: {exporting.export(run, target, seed)}")
+  print(f"written: {exporting.export(run, target, seed, allow_code=allow_code)}")
 
 
 def check_filter(name: str | None) -> None:
@@ -216,6 +221,7 @@ def index(
   seed: Seed = None,
   columns: option("such as text=answer,id=number", metavar="FIELD=COLUMN,…") = "",
   drop: option("leave out rows without text and repeated texts", "--drop", kind=bool) = False,
+  allow_code: AllowCode = False,
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
@@ -225,7 +231,7 @@ def index(
   devices.use_cores()
   from as2jax.inference.open import load
 
-  ranker = load(run, seed="best" if seed is None else seed)
+  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code)
 
   def say(done, total):
     print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
@@ -247,6 +253,7 @@ def search(
   ] = None,
   top: Annotated[int, Option(min=1, help="documents a question")] = 10,
   rerank: option("a run that ranks the best again", metavar="RUN") = "",
+  allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
   """Searches an index. For one question, or each line of standard input."""
@@ -256,8 +263,8 @@ def search(
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
-  opened_index = Index.open(folder)
-  second = load(rerank) if rerank else None
+  opened_index = Index.open(folder, allow_code=allow_code)
+  second = load(rerank, allow_code=allow_code) if rerank else None
   for asked in map(str.strip, sys.stdin) if question is None else [question]:
     if not asked:
       continue
@@ -282,6 +289,7 @@ def serve(
   ] = None,
   shutdown: Annotated[float, Option(min=0, help="seconds for requests under way at its end")] = 20,
   seed: Seed = None,
+  allow_code: AllowCode = False,
 ) -> None:
   """Answers over HTTP. /rerank, /search, /health, /metrics, /docs; SIGINT and SIGTERM end it."""
   process.quiet_libraries()
@@ -289,8 +297,8 @@ def serve(
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
-  ranker = load(run, seed="best" if seed is None else seed)
-  opened_index = Index.open(index_folder) if index_folder else None
+  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code)
+  opened_index = Index.open(index_folder, allow_code=allow_code) if index_folder else None
   preemption.stop_listening()  # the server does
   options = {"limits": service.Limits(shutdown=shutdown), "allow_hosts": allow_host}
   service.serve(ranker, opened_index, host=host, port=port, token=token, **options)

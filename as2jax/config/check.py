@@ -128,6 +128,7 @@ def check(config: Any) -> None:
       raise InputError(f"{key} = {shown!r}: {problem}")
   if config.log.gradient_norms and config.batch.accumulate > 1:
     raise InputError("log.gradient_norms: not computed over parts; set batch.accumulate = 1")
+  registry.allow_code(config)  # what this process was given, not what a run's folder says
   model: Any = registry.find(registry.MODELS, config.model["name"], "model.name")
   model.check_fields(config.model)
   loss: Any = registry.find(registry.LOSSES, config.loss["name"], "loss.name")

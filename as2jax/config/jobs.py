@@ -19,14 +19,20 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from as2jax.config import base
-from as2jax.config.overrides import FORMER
-from as2jax.runtime import bound
+from as2jax.config.overrides import FORMER, apply, flatten
+from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
 
 PACKAGE = "as2jax.jobs"
 FOLDERS = ("jobs", "../configs")  # beside the package's folders: installed, or in a repository
+RERUN = (
+  "rerun",
+  "configs/rerun.py",
+)  # in place of a job: the config of a run, rerun:runs/x/config.json
 EXAMPLE = "--config=wikiqa_triplet:sample (which needs no data and no network)"
+
+_folders: dict[str, dict[str, Any]] = {}  # of a run's config: values of `base.FOLDERS`
 
 
 def folder() -> pathlib.Path:
@@ -66,12 +72,16 @@ def module(name: str) -> ModuleType:
   return importlib.import_module(f"{PACKAGE}.{name}")
 
 
-def load(job: str) -> ConfigDict:
-  """Resolve `NAME`, `NAME:WORDS`, `FILE.py` or `FILE.py:WORDS` to a locked config.
+def load(job: str, allow_code: bool = False) -> ConfigDict:
+  """Resolve `NAME`, `NAME:WORDS`, `FILE.py`, `FILE.py:WORDS` or `rerun:FILE.json` to a locked config.
+
+  A job may run the code that it names; a run's config may with `allow_code`.
 
   InputError: the file is absent, refuses its words, or fails.
   """
   name, *words = job.split(":", 1)
+  if name in RERUN:
+    return of_run(words[0] if words else None, allow_code)
   file = path(name)
   if not os.path.isfile(file):
     close = difflib.get_close_matches(pathlib.Path(name).stem, names(), 1)
@@ -94,13 +104,23 @@ def load(job: str) -> ConfigDict:
     raise InputError(f"--config={job}: {place}: {type(error).__name__}: {error}") from error
   if not isinstance(config, ConfigDict):
     raise InputError(f"--config={job}: get_config() gives a {type(config).__name__}, no ConfigDict")
+  registry.allow_code(config)
   return config.lock()
 
 
-def of_run(file: str | None) -> ConfigDict:
-  """Read the config of a run from its `config.json`.
+def keep_folders(workdir: str | os.PathLike, config: ConfigDict) -> None:
+  """Keep the folders of this machine that a caller gave for a run, until this process ends."""
+  flat = flatten(json.loads(config.to_json()))
+  _folders[str(epath.Path(workdir) / "config.json")] = {key: flat[key] for key in base.FOLDERS}
 
-  InputError: the file holds none, or a key or a value that this version does not have.
+
+def of_run(file: str | None, allow_code: bool = False) -> ConfigDict:
+  """Read the config of a run from its `config.json`, but what it says of the machine.
+
+  Machine keys (`base.MACHINE`) have their defaults, or what `keep_folders` was given here.
+
+  InputError: the file holds none; a key or a value that this version does not have; a class of one's
+  own, without `allow_code`.
   """
   if not file:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
@@ -118,8 +138,11 @@ def of_run(file: str | None) -> ConfigDict:
     whole.append("encoder")  # word vectors and others have keys of their own
   for key in [*whole, *(key for key in stored if key not in whole)]:
     value = stored[key]
+    if key in base.MACHINE:
+      continue
     if isinstance(value, dict):
-      value = {name: v for name, v in value.items() if f"{key}.{name}" not in FORMER}
+      left_out = (*FORMER, *base.MACHINE)
+      value = {name: v for name, v in value.items() if f"{key}.{name}" not in left_out}
     try:
       if key in whole:
         config[key] = ConfigDict(_tuples(value))
@@ -134,6 +157,9 @@ def of_run(file: str | None) -> ConfigDict:
       ) from error
   if config.loss.get("epochs") == config.epochs:  # as in the job that was run: they change together
     config.loss.epochs = config.get_oneway_ref("epochs")
+  registry.allow_code(config, file, said=allow_code)
+  if folders := _folders.get(os.path.abspath(file)):
+    return apply(config, folders)
   return config.lock()
 
 

@@ -8,21 +8,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from as2jax.config import base
 from as2jax.runtime.errors import InputError
 
 # Keys that may change when a run is resumed, because they do not affect its results.
-FREE_KEYS = (
-  "mode",
-  "predict.",
-  "log.",
-  "compilation_cache",
-  "checkpoint.",
-  "data.root",
-  "data.cache",
-  "data.download",
-  "evaluation.splits",
-  "evaluation.data",
-)
+FREE_KEYS = (*base.MACHINE, "log.", "checkpoint.", "evaluation.splits")
 # Keys that earlier versions had, with the value that changed nothing.
 FORMER = {
   "optimizer.average": 0.0,

@@ -50,6 +50,7 @@ def distil(
   cross_fit: CrossFit | None = None,
   allow_seen: bool = False,
   source: str = "",
+  allow_code: bool = False,
 ) -> dict[str, Any]:
   """Write teachers' scores where `data.teachers` finds them (`eval/train/run.trec`); return their provenance.
 
@@ -60,6 +61,7 @@ def distil(
     cross_fit: a further teacher.
     allow_seen: whether a run may score questions that it was trained on.
     source: of the data, for the provenance.
+    allow_code: of the teachers; see `as2jax.load`.
 
   Raises:
     InputError: no teacher, one that was trained on the questions, a pair that one has not scored.
@@ -81,7 +83,7 @@ def distil(
           )
     scores, facts = [], []
     for teacher in teachers:
-      found, fact = _scores_of(teacher, asked, allow_seen)
+      found, fact = _scores_of(teacher, asked, allow_seen, allow_code)
       scores.append(np.concatenate(found))
       facts.append(fact)
     if cross_fit is not None:
@@ -104,7 +106,7 @@ def distil(
 
 
 def _scores_of(
-  teacher: str, questions: Sequence[Question], allow_seen: bool
+  teacher: str, questions: Sequence[Question], allow_seen: bool, allow_code: bool
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
@@ -113,9 +115,9 @@ def _scores_of(
       of_question = [rankings.score_of(teacher, read, q, i) for i in range(len(q.candidates))]
       scores.append(np.asarray(of_question, np.float64))
     return scores, {"file": teacher}
-  ranker = opening.load(teacher)
+  ranker = opening.load(teacher, allow_code=allow_code)
   ranker.require_ranking()
-  seen = None if ranker.seed is None else _seen(teacher, questions)
+  seen = None if ranker.seed is None else _seen(teacher, questions, allow_code)
   if seen and not allow_seen:
     raise InputError(
       f"the teacher {teacher} was trained on {seen} of these {len(questions)} questions, and its scores "
@@ -130,12 +132,12 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
   return [np.asarray(x, np.float64) for x in next(iter(ranker.all_scores(questions).values()))]
 
 
-def _seen(teacher: str, questions: Sequence[Question]) -> int:
+def _seen(teacher: str, questions: Sequence[Question], allow_code: bool) -> int:
   folder, seen = str(epath.Path(teacher).expanduser()), np.zeros(len(questions), bool)
   asked = [Question(question.id, question.text, ()) for question in questions]
   while folder:
     try:
-      run = Run(folder)
+      run = Run(folder, allow_code=allow_code)
       known = _trained_on(run)
     except InputError as error:
       raise InputError(

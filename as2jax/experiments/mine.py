@@ -75,6 +75,7 @@ def mine(
   passages: Sequence[str] = (),
   kept_out: Sequence[Question] = (),
   source: str = "",
+  allow_code: bool = False,
 ) -> dict[str, Any]:
   """Mine negatives, write them and return their provenance; the same call goes on after a stop.
 
@@ -84,6 +85,7 @@ def mine(
     output: a new folder.
     kept_out: questions of dev and test.
     source: of the data, for the provenance.
+    allow_code: of the bi-encoders; see `as2jax.load`.
 
   Raises:
     InputError: a folder that holds something else, or nothing to mine.
@@ -106,7 +108,7 @@ def mine(
         asked.append(question)
     if not asked or not pool.texts:
       raise InputError(f"there is nothing to mine: {counts}, {len(pool.texts)} passages")
-    opened = _open_miners(miners, pool, working, settings.seed)
+    opened = _open_miners(miners, pool, working, settings.seed, allow_code)
     dropped, negatives = collections.Counter(), 0
     with (working / mined.FILE).open("w") as file:
       for start in range(0, len(asked), QUESTIONS):
@@ -186,7 +188,7 @@ class _Pool:
 
 
 def _open_miners(
-  named: str, pool: _Pool, folder: epath.Path, seed: int
+  named: str, pool: _Pool, folder: epath.Path, seed: int, allow_code: bool
 ) -> dict[str, tuple[dict[str, Any], Finder]]:
   """Return what says which ranker it is, and a finder of passages, for each miner that `named` lists."""
   miners: dict[str, tuple[dict[str, Any], Finder]] = {}
@@ -201,7 +203,7 @@ def _open_miners(
     elif name == CHANCE:
       miners[name] = {"ranker": name}, _by_chance(pool, seed)
     else:
-      ranker = open_ranker(name)
+      ranker = open_ranker(name, allow_code=allow_code)
       if not ranker.has_vectors:
         raise InputError(
           f"{name} has no vectors to search a pool with; mine with a bi-encoder or {WORDS}"

@@ -118,9 +118,9 @@ def _near_pairs(question: Near, sentence: Near, answers: Mapping[str, set[str]])
   return kinds
 
 
-def embedder(source: str) -> Embed:
+def embedder(source: str, allow_code: bool = False) -> Embed:
   """Open a published sentence encoder, or a run, whose text rules its vectors follow."""
-  ranker = open_ranker(source)
+  ranker = open_ranker(source, allow_code=allow_code)
   if not ranker.has_vectors:
     raise InputError(
       f"--encoder={source}: {ranker.name} has no vectors of texts; give a bi-encoder"
@@ -129,18 +129,23 @@ def embedder(source: str) -> Embed:
 
 
 def report(
-  folders: Sequence[str], *, split: str, encoder: str, threshold: float = THRESHOLD
+  folders: Sequence[str],
+  *,
+  split: str,
+  encoder: str,
+  threshold: float = THRESHOLD,
+  allow_code: bool = False,
 ) -> dict[str, Any]:
   """Report the near-duplicates of a split of the runs' data set, and metrics without them."""
   runs = run_scores.load(folders, split=split)
-  first = Run(folders[0])
+  first = Run(folders[0], allow_code=allow_code)
   dataset = load_dataset(first.config.data)
   results.require_unchanged(folders[0], first.results, dataset)
   parts = split.split("+")
   require(dataset, ("train", *parts))
   test = [question for part in parts for question in dataset.splits[part]]
   train = dataset.splits["train"]
-  found = near_duplicates(test, train, embedder(encoder), threshold=threshold)
+  found = near_duplicates(test, train, embedder(encoder, allow_code), threshold=threshold)
   without = {
     "all questions": set(),
     "without near-duplicate questions": found.questions,

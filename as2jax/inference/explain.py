@@ -286,6 +286,7 @@ def make(
   question_id: str = "",
   split: str = "test",
   seed: int | None = None,
+  allow_code: bool = False,
 ) -> list[Similarity]:
   """Writes the picture and the matrices; returns the matrices.
 
@@ -293,12 +294,13 @@ def make(
     question, candidates, previous, following: texts; of candidates one, in a joint run up to K.
     question_id: one of the run's `split` in place of texts (`from_data`).
     seed: which of the run's; the best where None.
+    allow_code: see `as2jax.load`.
 
   """
   output = epath.Path(output)
   if output.suffix.lower() not in FORMS:
     raise InputError(f"--output={output}: name a file that ends in {', '.join(FORMS)}")
-  opened = Run(run)
+  opened = Run(run, allow_code=allow_code)
   config, seed = opened.config, opened.check_seed(seed)
   if question_id and not (question or candidates or previous or following):
     asked = from_data(config, question_id, split)

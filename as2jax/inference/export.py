@@ -32,9 +32,14 @@ LABELS = {0: "answer"}  # one logit, w₁ − w₀, whose sigmoid is P(1)
 SIGMOID = "activation.Sigmoid"
 
 
-def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None) -> pathlib.Path:
-  """Writes the best checkpoint of a seed of a finished run to a new folder, whole or not at all."""
-  opened = Run(run, as_begun=True)
+def export(
+  run: epath.PathLike, output: epath.PathLike, seed: int | None = None, *, allow_code: bool = False
+) -> pathlib.Path:
+  """Writes the best checkpoint of a seed of a finished run to a new folder, whole or not at all.
+
+  `allow_code` is that of `as2jax.load`.
+  """
+  opened = Run(run, as_begun=True, allow_code=allow_code)
   config, content = opened.config, opened.results
   if not registry.has_parameters(config.model.name):
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")

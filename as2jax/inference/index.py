@@ -211,8 +211,13 @@ class Index:
     return index
 
   @classmethod
-  def open(cls, path: str | os.PathLike, *, ranker: Ranker | None = None) -> "Index":
-    """Opens an index by its folder; without the `ranker` that made it, loads that from where it was."""
+  def open(
+    cls, path: str | os.PathLike, *, ranker: Ranker | None = None, allow_code: bool = False
+  ) -> "Index":
+    """Opens an index by its folder; without the `ranker` that made it, loads that from where it was.
+
+    `allow_code` is that of `as2jax.load`.
+    """
     folder = _local(path)
     if not (folder / CONTENT).exists():
       raise InputError(f"{path} is no index (no {CONTENT}): as2jax index or Ranker.index makes one")
@@ -222,7 +227,8 @@ class Index:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")
       seed = "best" if content["seed"] is None else content["seed"]
       load = registry.resolve("as2jax.inference.open:load")
-      ranker = load(content["source"], dtype=content["dtype"], seed=seed)
+      how = {"dtype": content["dtype"], "allow_code": allow_code}
+      ranker = load(content["source"], seed=seed, **how)
     if ranker.fingerprint != content["ranker"]:
       raise InputError(
         f"{path} was made with other parameters, tokeniser or settings than those of "

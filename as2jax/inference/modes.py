@@ -4,9 +4,9 @@ import logging
 import os
 from typing import Any
 
-from as2jax.config import check
+from as2jax.config import check, jobs
 from as2jax.runtime import registry
-from as2jax.runtime.devices import huge_pages_advice, use_compile_cache
+from as2jax.runtime.devices import huge_pages_advice
 from as2jax.runtime.errors import InputError
 
 REPORT = "as2jax.report.make:automatic"  # writes the page of a run that has ended
@@ -56,7 +56,7 @@ def prepare(config: Any, workdir: str) -> str:
       f"evaluation.data = {config.evaluation.data!r} is for a finished run: add --config.mode=evaluate"
     )
   # Only now: they take a second and more, which a mistake above should not cost.
-  from as2jax.runtime import cpu_compiler, devices, processes
+  from as2jax.runtime import compile_cache, cpu_compiler, devices, processes
 
   cpu_compiler.check(devices.backend())
   if processes.first():
@@ -65,5 +65,7 @@ def prepare(config: Any, workdir: str) -> str:
       log.info(warning)
   if devices.backend() == "cpu" and (advice := huge_pages_advice(os.environ)):
     log.info(advice)
-  use_compile_cache(config)
-  return workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
+  compile_cache.use(config)
+  workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
+  jobs.keep_folders(workdir, config)
+  return workdir

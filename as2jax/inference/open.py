@@ -23,8 +23,7 @@ from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker, ranked_rows
 from as2jax.inference.run import Run
-from as2jax.runtime import bound, registry, sharding
-from as2jax.runtime.devices import use_compile_cache
+from as2jax.runtime import bound, compile_cache, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json
 from as2jax.training import build
@@ -42,6 +41,7 @@ def load(
   seed: int | Literal["best"] = "best",
   dtype: Literal["float32", "bfloat16"] = "float32",
   label: str | int | None = None,
+  allow_code: bool = False,
 ) -> Ranker:
   """Opens a trained model, ready to rank on the devices that are here.
 
@@ -53,6 +53,7 @@ def load(
     dtype: of the encoder's computation; scores are float32 always.
     label: of a published classifier with several classes, the one that means "answers the
       question", by its name or number; needed from three classes on.
+    allow_code: whether classes of one's own that a run names may be imported: its author's code.
 
   """
   source = os.fspath(source)
@@ -60,7 +61,7 @@ def load(
   if is_run(folder):
     if label is not None:
       raise InputError(f"label = {label!r}: {source} is a run, whose config has model.label")
-    return Run(folder, dtype=dtype).ranker(seed)
+    return Run(folder, dtype=dtype, allow_code=allow_code).ranker(seed)
   if seed != "best":
     raise InputError(f"seed = {seed}: {source} is no run's folder, which alone has seeds")
   if folder.is_dir():
@@ -72,9 +73,12 @@ def load(
     raise InputError(f"{source} is no run's folder, and no published model: {text}") from error
 
 
-def open_run(folder: str | os.PathLike) -> Run:
-  """Opens a run by its folder, on any machine: `.metrics`, `.seeds`, `.config`, `.ranker(seed)`."""
-  return Run(folder)
+def open_run(folder: str | os.PathLike, *, allow_code: bool = False) -> Run:
+  """Opens a run by its folder, on any machine: `.metrics`, `.seeds`, `.config`, `.ranker(seed)`.
+
+  With `allow_code`, classes of one's own that the run names may be imported.
+  """
+  return Run(folder, allow_code=allow_code)
 
 
 def rank_file(
@@ -86,6 +90,7 @@ def rank_file(
   ranking: str = "",
   columns: Mapping[str, str] | str = "",
   drop: bool = False,
+  allow_code: bool = False,
 ) -> list[dict[str, Any]]:
   """Ranks the candidates of a table's questions (`as2jax rank`); returns its `ranked_rows`.
 
@@ -96,15 +101,16 @@ def rank_file(
     ranking: of joint models: another ranker's run file over the questions.
     columns: {field: column}, or `question=query,…`.
     drop: whether rows without text and repeated ones are left out.
+    allow_code: see `load`.
 
   """
   own = user_files.read(table, labelled=False, columns=columns, drop=drop)  # before the model
   if ranking:
-    opened = Run(source)
+    opened = Run(source, allow_code=allow_code)
     opened.start_from(ranking, normalise.apply(own.questions, opened.config.data.rules))
     ranker = opened.ranker(seed)
   else:
-    ranker = load(source, seed=seed)
+    ranker = load(source, seed=seed, allow_code=allow_code)
     if ranker.model.layout == "joint":
       Run(source).start_from("", own.questions)
   return ranked_rows(own, next(iter(ranker.all_scores(own.questions).values())), top)
@@ -119,6 +125,7 @@ def train(
   drop: bool = False,
   seeds: Sequence[int] = (0,),
   overrides: Mapping[str, Any] = {},  # noqa: B006 (never changed)
+  allow_code: bool = False,
 ) -> Run:
   """Trains a job and evaluates it; the same call continues a run that was stopped.
 
@@ -133,13 +140,15 @@ def train(
     drop: whether rows of `data` without text, and repeated ones, are left out.
     seeds: to train, one after another or as the job says.
     overrides: values of config keys, such as `{"optimizer.rate": 1e-5}`.
+    allow_code: of a run's config (`rerun:…`): whether classes of one's own that it names may be imported;
+      a job of yours may import what it names.
 
   Raises:
     InputError: anything wrong with job, data, keys or folder, before any work is lost.
     Preempted: a signal came, and what there was to save is saved.
 
   """
-  config = job if isinstance(job, ConfigDict) else jobs.load(job)
+  config = job if isinstance(job, ConfigDict) else jobs.load(job, allow_code)
   values: dict[str, Any] = {}
   named = tables.named_columns(columns)
   group = {
@@ -208,7 +217,7 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   config.data.max_length, config.batch.row_lengths = length, (length,)
   check.check(config)
   config, here = run.fitted_to_devices(config, source)
-  use_compile_cache(config)
+  compile_cache.use(config)
   components = build.load(config, data=False)
   params = {path: value[None] for path, value in components.pretrained.items()}
   mesh = sharding.mesh_for_batches(config, most_cores=components.most_cores, devices=here)

@@ -21,8 +21,7 @@ from as2jax.data.record import Question
 from as2jax.evaluation import predict, results
 from as2jax.evaluation.predict import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
-from as2jax.runtime import cpu_compiler, devices, processes, registry, sharding
-from as2jax.runtime.devices import use_compile_cache
+from as2jax.runtime import compile_cache, cpu_compiler, devices, processes, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 from as2jax.training import record
@@ -60,6 +59,7 @@ class Run:
     data: bool | None = None,
     dtype: str | None = None,
     as_begun: bool = False,
+    allow_code: bool = False,
   ):
     """Reads the config; data, weights and devices are touched by `ranker` alone.
 
@@ -69,6 +69,7 @@ class Run:
       data: whether the config's data set is read, too; by default where `config` is given.
       dtype: of the encoder's computation, float32 or bfloat16; None: the config's.
       as_begun: whether the encoder's folder and weights are read that training began with.
+      allow_code: whether classes of one's own that the run names may be imported.
 
     """
     folder = epath.Path(folder).expanduser()
@@ -79,7 +80,7 @@ class Run:
     self._own, self._ranking, self._as_begun = config is None, None, as_begun
     self._data = config is not None if data is None else data
     if config is None:
-      config = jobs.of_run(str(path))
+      config = jobs.of_run(str(path), allow_code)
     else:
       _check_same_model(config, path)
     if dtype not in (None, *DTYPES):
@@ -165,7 +166,7 @@ class Run:
       self._devices = jax.devices()
       if self._own:  # a config that was given must fit the devices
         config, self._devices = fitted_to_devices(config, str(self.folder))
-    use_compile_cache(config)
+    compile_cache.use(config)
     finished = self._own and not self._as_begun and results.read(self.folder) is not None
     read = functools.partial(load, config, data=self._data, workdir=self.folder, finished=finished)
     components = processes.in_order(read)

@@ -49,7 +49,7 @@ def explain(runs: Runs, rows: Sequence[Row]) -> list[Explained]:
   by_id = {question.id: question for question in runs.questions}
   opened = []
   for number, system in enumerate(runs.systems):
-    if system.config and registry.has_parameters(system.config["model"]["name"]):
+    if system.config and "parameters" in system.content:
       opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
   if not opened or not by_id:
     return []

@@ -39,6 +39,7 @@ class Options:
   question_filter: str | None = None  # see `run_scores.load`
   deterministic: Sequence[str] = ()  # names of files whose system has no randomness
   explain: int = 0  # questions that differ most, which opens the runs' weights
+  allow_code: bool = False  # whether classes of one's own that a run names may be imported
 
 
 def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:
@@ -57,6 +58,7 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
     split=asked.split,
     question_filter=asked.question_filter,
     deterministic=asked.deterministic,
+    allow_code=asked.allow_code,
   )
   try:
     write_whole(output, page(**content(runs, asked, str(output))))

@@ -19,7 +19,7 @@ from as2jax.data.record import Candidate, Pool, Question
 from as2jax.data.retrieval import Retrieval
 from as2jax.evaluation import results, run_scores
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.runtime import bound
+from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others
 
@@ -105,11 +105,17 @@ def read(
   split: str = "test",
   question_filter: str | None = None,
   deterministic: Sequence[str] = (),
+  allow_code: bool = False,
 ) -> Runs:
-  """Read systems as `as2jax compare` does, and the texts of their questions."""
+  """Read systems as `as2jax compare` does, and the texts of their questions.
+
+  InputError: a run names a class of one's own, without `allow_code`.
+  """
   options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
   scores = run_scores.load(names, **options)
   systems = tuple(map(_system, names, _labels(names), scores))
+  for system in systems:
+    registry.allow_code(system.config, system.name, said=allow_code)
   absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
   runs = Runs(systems, split, {}, (), absent)
   if runs.first_run is None:

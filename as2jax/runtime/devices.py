@@ -11,9 +11,6 @@ import pathlib
 import platform
 import resource
 from collections.abc import Mapping
-from typing import Any
-
-from etils import epath
 
 from as2jax.runtime.errors import InputError
 
@@ -134,17 +131,3 @@ def huge_pages_advice(current: Mapping[str, str]) -> str:
     "CPU steps take about a fifth less time with huge pages: start with "
     f"GLIBC_TUNABLES={TUNABLE} in the environment (AS2JAX_ALLOCATOR=off: without this line)"
   )
-
-
-def use_compile_cache(config: Any) -> None:
-  """Points jax's persistent compilation cache at a folder, unless caches are `off`."""
-  import jax
-
-  from as2jax.runtime import files  # whose library of paths imports numpy
-
-  if files.OFF in (chosen := config.compilation_cache, files.cache_setting(config.data.cache)):
-    return
-  root, below = (chosen, "") if chosen else (files.cache_folder(config.data.cache), "xla")
-  folder = files.writable(epath.Path(root), below)
-  jax.config.update("jax_compilation_cache_dir", str(folder))
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -76,21 +76,23 @@ def scratch_folder() -> epath.Path:
   return epath.Path(folder)
 
 
-def writable(cache: epath.Path, below: str, variable: str = "AS2JAX_CACHE") -> epath.Path:
+def writable(
+  cache: epath.Path, below: str, variable: str = "AS2JAX_CACHE", mode: int = 0o777
+) -> epath.Path:
   """Makes and returns the folder `below` a cache; one of this process where that cannot be written.
 
-  `variable` of the environment names the cache.
+  `variable` of the environment names the cache; `mode` is that of a new folder.
   """
   folder = cache / below
   try:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=mode, parents=True, exist_ok=True)
     if "://" in str(folder) or os.access(folder, os.W_OK):
       return folder
     warn_unwritable(str(cache), "permission denied", variable)
   except OSError as error:
     warn_unwritable(str(cache), error.strerror or str(error), variable)
   folder = scratch_folder() / below
-  folder.mkdir(parents=True, exist_ok=True)
+  folder.mkdir(mode=mode, parents=True, exist_ok=True)
   return folder
 
 

@@ -1,7 +1,8 @@
 """Names in a config → classes, imported only when asked for.
 
 A name is one of a table, or `module:Class`: a class of the user's, which Python imports from its
-path (the folder that a command is run in, and $PYTHONPATH). Ranges of values stand beside the fields
+path (the folder that a command is run in, and $PYTHONPATH) where it is allowed: by the config of one's
+own that names it, or by `allow_code` for a run that is opened. Ranges of values stand beside the fields
 of a class, which are checked before anything is read and by the class's constructor:
 
   norm: Annotated[str, OneOf(("pre", "post"))]
@@ -10,8 +11,9 @@ of a class, which are checked before anything is read and by the class's constru
 
 import dataclasses
 import functools
-import importlib
+import importlib.util
 import inspect
+import logging
 import math
 import os
 import sys
@@ -80,13 +82,35 @@ LOSSES = Table(
   }
 )
 LOSSES.base = "as2jax.models.losses:Loss"
+_allowed: set[str] = set()  # the classes of one's own that this process may import
+log = logging.getLogger(__name__)
+
+
+def allow_code(config: Any, where: str = "", *, said: bool = True) -> None:
+  """Allows this process to import the classes of one's own that a config names.
+
+  InputError: it is not `said` that code may run of the config at `where`, and the config names some.
+  """
+  for key in ("model", "loss", "encoder"):
+    name = config.get(key, {}).get("name")
+    if isinstance(name, str) and ":" in name and name not in _allowed:
+      if not said:
+        raise _not_allowed(f"{key}.name", name, f"{where}: ")
+      _allowed.add(name)
+
+
+def _not_allowed(key: str, name: str, where: str = "") -> InputError:
+  return InputError(
+    f"{where}{key} = {name!r} is code of the module {name.partition(':')[0]!r}, which was not run: add "
+    "--allow-code (allow_code=True in Python) if you trust it"
+  )
 
 
 def find(table: Table, name: str, key: str) -> type:
   """Returns the class that `key` of the config names.
 
-  InputError: a name that is not in the table, or a `module:Class` that is not there, or whose class
-  does not derive from the table's base.
+  InputError: a name that is not in the table; a `module:Class` that is not allowed (`allow_code`), or
+  not there, or whose class does not derive from the table's base.
   """
   if name in table:
     return resolve(table[name])
@@ -98,9 +122,13 @@ def find(table: Table, name: str, key: str) -> type:
   module, _, attribute = name.partition(":")
   if not all(part.isidentifier() for part in (*module.split("."), attribute)):
     raise InputError(f"{key} = {name!r}: write it as module:Class, such as my_systems.bag:Bag")
+  if name not in _allowed:
+    raise _not_allowed(key, name)
   if "" not in sys.path and os.getcwd() not in sys.path:  # as for an installed command
     sys.path.append(os.getcwd())
   try:
+    if module not in sys.modules and (spec := importlib.util.find_spec(module)):
+      log.warning("%s = %r: running code of the module %s (%s)", key, name, module, spec.origin)
     cls, base = getattr(importlib.import_module(module), attribute, None), resolve(table.base)
   except ModuleNotFoundError as error:
     if not f"{module}.".startswith(f"{error.name}."):

@@ -71,8 +71,9 @@ class WarmStart:
       )
     self.content = content
     self.config = read_object(path, "it was changed by hand; put it back as it was")
-    for model in (config.model.name, self.config["model"]["name"]):
-      if not registry.has_parameters(model):
+    here, there = config.model.name, self.config["model"]["name"]
+    for model, trains in ((here, registry.has_parameters(here)), (there, "parameters" in content)):
+      if not trains:
         raise InputError(f"warm_start.run = {self.run}: {model} has no parameters to begin with")
     encoders = (self.config["encoder"], json.loads(config.to_json())["encoder"])
     changed = differences(*(flatten(encoder, "encoder.") for encoder in encoders), free=FREE)

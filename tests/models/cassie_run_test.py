@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tiny_cassie import run_config
 
+from as2jax.config import jobs
 from as2jax.data import dataset, trec_files
 from as2jax.data.inputs.rankings import FirstStageRanking
 from as2jax.data.user_files import read
@@ -12,7 +13,7 @@ from as2jax.inference import reevaluate
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
-from configs import rerun, wikiqa_baseline
+from configs import wikiqa_baseline
 
 UNION = "dev+test"
 
@@ -24,7 +25,7 @@ def ranker(tmp_path_factory):
   job_config.evaluation.splits, job_config.log.tensorboard = ("dev", "test"), False
   folder = tmp_path_factory.mktemp("bm25")
   first = train_and_evaluate(job_config.lock(), folder)
-  again = rerun.get_config(str(folder / "config.json"))
+  again = jobs.of_run(str(folder / "config.json"))
   again.mode, again.evaluation.splits = "evaluate", ("train", "dev", "test", UNION)
   content = reevaluate.reevaluate(again, folder)
   assert all(content["metrics"][name] == entry for name, entry in first["metrics"].items())

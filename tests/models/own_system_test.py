@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import tiny
 
+import as2jax
+from as2jax.commands import app
 from as2jax.config import check, jobs
 from as2jax.data.inputs import protocol as fitted
 from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
 
@@ -91,6 +94,42 @@ def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
   modes.run(config(mode="predict", predict__input=str(asked)), str(trained))
   lines = (trained / "predictions.tsv").read_text().splitlines()
   assert len(lines) == 3 and {line.split("\t")[2] for line in lines[1:]} == {"1", "2"}
+
+
+def test_its_code_runs_only_where_the_caller_says_so(trained, tmp_path, monkeypatch, capsys):
+  """Of another process, as it were: nothing is allowed, and the module has not been imported."""
+  asked = tmp_path / "asked.csv"
+  asked.write_text("question,candidate\nwhat is ice,frozen water\n")
+  command = ["rank", str(trained), str(asked)]
+  for status, said in ((2, ()), (0, ["--allow-code"])):
+    monkeypatch.setattr(registry, "_allowed", set())
+    monkeypatch.delitem(sys.modules, "my_ranker", raising=False)
+    assert app.run([*command, *said]) == status
+    assert ("my_ranker" in sys.modules) == bool(said)
+    error = capsys.readouterr().err
+    assert ("running code of the module my_ranker (/" in error) == bool(said), error
+  with pytest.raises(InputError, match="allow_code=True"):
+    monkeypatch.setattr(registry, "_allowed", set())
+    as2jax.load(trained)
+  assert as2jax.load(trained, allow_code=True).scores([("what is ice", "water")]).shape == (1,)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_it_goes_on_without_the_flag(module, tmp_path, monkeypatch, capsys):
+  """Its own job names the code, so that its runs, processes of their own, may run it."""
+  monkeypatch.setenv("PYTHONPATH", str(module.parent))
+  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+  small = {"data.train_fraction": 0.05, "epochs": 1, "log.report": False, "data.max_length": 64}
+  small |= {"encoder.pretrained": tiny.encoder_folder(), "batch.row_lengths": "64,"}
+  small |= {"compilation_cache": tmp_path / "programs"}
+  settings = [f"--set={key}={value}" for key, value in small.items()]
+  command = ["lab", "sweep", f"--base={module}:sample", "--grid=model.width=4", *settings]
+  assert app.run([*command, f"--output={tmp_path / 'out'}"]) == 0, capsys.readouterr()
+  assert (
+    len(list((tmp_path / "out").glob("*/results.json"))) == 2 and (tmp_path / "programs").exists()
+  )
+  log = next((tmp_path / "out").glob("*/log.txt")).read_text()
+  assert "running code of the module my_ranker" in log
 
 
 def test_its_encoder_may_be_ones_own(config, tmp_path, module):

@@ -8,12 +8,15 @@ import sys
 import threading
 import time
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from as2jax.config import base
 from as2jax.data import dataset
-from as2jax.runtime import cache, devices, files
+from as2jax.runtime import cache, compile_cache, files
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
 
@@ -39,6 +42,19 @@ class Build:
 def _warnings_are_new():
   cache._warn_once.cache_clear()
   files._unwritable.clear()
+  compile_cache._warn_once.cache_clear()
+
+
+@pytest.fixture
+def no_programs():
+  """As a process begins: jax has no folder of compiled programs; afterwards that of the tests."""
+  names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+  before = {name: getattr(jax.config, name) for name in names}
+  jax.config.update("jax_compilation_cache_dir", None)
+  yield
+  for name, value in before.items():
+    jax.config.update(name, value)
+  compilation_cache.reset_cache()
 
 
 def take(folder, build, key="key"):
@@ -146,7 +162,7 @@ def test_a_second_builder_waits_and_reads(tmp_path):
 
 @pytest.mark.parametrize("setting", ["off", "file", ""])
 def test_every_cache_may_be_off_or_in_a_home_that_is_not_writable(
-  setting, tmp_path, monkeypatch, caplog
+  setting, tmp_path, monkeypatch, caplog, no_programs
 ):
   """A file in place of the folder stands for a read-only one: root may write everywhere."""
   monkeypatch.chdir(tmp_path)
@@ -157,7 +173,7 @@ def test_every_cache_may_be_off_or_in_a_home_that_is_not_writable(
   monkeypatch.setattr("jax.config.update", lambda name, value: compiled.append((name, value)))
   for _ in range(2):
     take(files.cache_folder(), Build())
-    devices.use_compile_cache(base.get_config())
+    compile_cache.use(base.get_config())
     assert len(dataset.load("sample").splits["dev"]) > 1
   scratch = str(files.scratch_folder())
   assert all(value.startswith(scratch) for name, value in compiled[::2])
@@ -199,3 +215,45 @@ def test_the_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
     *("values.npy", "none.npy", cache.MANIFEST),
     *(f"{folder.name}.unfinished", "renamed", "kind"),
   ]
+
+
+def test_a_damaged_program_is_compiled_again(tmp_path, monkeypatch, no_programs, caplog):
+  """Each of its bits that is flipped is found before the program is loaded."""
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path))
+  compilation_cache.reset_cache()
+  compile_cache.use(base.get_config())
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+  folder = tmp_path / "programs"
+  assert folder.stat().st_mode & 0o777 == 0o700
+  compute = lambda: jax.jit(lambda x: jnp.sin(x) @ x.T)(np.ones((3, 3), np.float32))
+  expected = compute()
+  (program,) = folder.glob("*-cache")
+  whole = program.read_bytes()
+  np.testing.assert_array_equal(compute(), expected)
+  assert not caplog.messages and program.read_bytes() == whole
+  kept = compile_cache.Programs(str(folder), max_size=-1)
+  key = program.name.removesuffix("-cache")
+  for at in (*range(len(whole) - 8, len(whole)), *range(0, len(whole), len(whole) // 40)):
+    program.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+    assert kept.get(key) is None and not program.exists()
+  program.write_bytes(whole[:300])
+  caplog.clear()
+  np.testing.assert_array_equal(compute(), expected)
+  assert "damaged" in caplog.text and kept.get(key)
+
+
+@pytest.mark.parametrize("whose", ["mine", "another", "anybody", "above"])
+def test_programs_that_others_may_have_written_are_not_loaded(
+  whose, tmp_path, monkeypatch, no_programs, caplog
+):
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
+  (tmp_path / "cache/programs").mkdir(parents=True)
+  reason = {"another": "another user owns", "anybody": "chmod 700", "above": "others may write"}
+  if whose == "another":
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+  elif whose != "mine":
+    (tmp_path / "cache" / ("programs" if whose == "anybody" else "")).chmod(0o777)
+  for _ in range(2):
+    compile_cache.use(base.get_config())
+  assert bool(jax.config.jax_compilation_cache_dir) == (whose == "mine")
+  assert len(caplog.messages) == (whose != "mine") and reason.get(whose, "") in caplog.text

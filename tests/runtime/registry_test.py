@@ -1,5 +1,7 @@
 """Names of classes: those of the tables, and the user's own as `module:Class`."""
 
+import sys
+
 import pytest
 
 from as2jax.models.biencoder import BiEncoder
@@ -22,6 +24,10 @@ number = 3
 """
 
 
+MODULES = ("own_classes", "own_folder.inner", "own_broken", "no_such_module", "own_classes.py")
+CLASSES = ("Mine", "MyLoss", "number")
+
+
 @pytest.fixture(autouse=True)
 def modules(tmp_path, monkeypatch):
   (tmp_path / "own_classes.py").write_text(SOURCE)
@@ -29,12 +35,19 @@ def modules(tmp_path, monkeypatch):
   (tmp_path / "own_folder").mkdir()
   (tmp_path / "own_folder" / "inner.py").write_text(SOURCE)
   monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.setattr(
+    registry, "_allowed", {f"{module}:{name}" for module in MODULES for name in CLASSES}
+  )
 
 
 @pytest.mark.parametrize("module", ["own_classes", "own_folder.inner"])
-def test_a_class_of_the_users(module):
+def test_a_class_of_the_users_is_announced(module, tmp_path, caplog):
+  sys.modules.pop(module, None)
   system = registry.build(registry.MODELS, {"name": f"{module}:Mine", "width": 3}, "model")
   assert type(system).__name__ == "Mine" and system.width == 3
+  file = tmp_path / f"{module.replace('.', '/')}.py"
+  (line,) = caplog.messages
+  assert line == f"model.name = '{module}:Mine': running code of the module {module} ({file})"
   loss = registry.build(registry.LOSSES, {"name": f"{module}:MyLoss", "weight": 0.5}, "loss")
   assert loss.weight == 0.5
   with pytest.raises(
@@ -57,6 +70,7 @@ def test_a_name_of_the_table():
     ("no_such_module:Mine", "there is no module 'no_such_module'; .*PYTHONPATH"),
     ("own_classes:MyLoss", "is no System: derive the class from as2jax.models.system.System"),
     ("own_classes:number", "is no System"),
+    ("own_classes:Another", "is code of the module 'own_classes', which was not run: add --allow"),
     (".own_classes:Mine", "write it as module:Class"),
     ("own_classes.py:Mine", "there is no module 'own_classes.py'"),
   ],

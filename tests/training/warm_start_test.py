@@ -157,16 +157,12 @@ def test_seeds_that_the_first_stage_lacks_cost_a_finished_run_nothing(first, tmp
   assert train_and_evaluate(more(0, 5), tmp_path / "x") == content
 
 
-def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
+def test_a_first_stage_that_cannot_be_used_is_one_message(first, finished_run, tmp_path):
   folder, _ = first
   refused = lambda config, message: pytest.raises(InputError, match=message)
-  unfinished, lexical = tmp_path / "unfinished", tmp_path / "lexical"
-  for run in (unfinished, lexical):
-    run.mkdir()
-    shutil.copy(folder / "config.json", run)
-  shutil.copy(folder / "results.json", lexical)
-  text = json.loads((lexical / "config.json").read_text()) | {"model": {"name": "bm25"}}
-  (lexical / "config.json").write_text(json.dumps(text))
+  unfinished, lexical = tmp_path / "unfinished", finished_run("bm25")
+  unfinished.mkdir()
+  shutil.copy(folder / "config.json", unfinished)
   empty = shutil.copytree(folder, tmp_path / "empty")
   shutil.rmtree(empty / "checkpoints")
   for config, message in [

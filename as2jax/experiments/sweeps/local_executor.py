@@ -1,5 +1,6 @@
 """Run the jobs of a sweep on this machine, so many at a time, each a process."""
 
+import json
 import os
 import pathlib
 import signal
@@ -8,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from as2jax.config import base
+from as2jax.config.overrides import flatten
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.devices import huge_pages_environment
 from as2jax.runtime.files import write_whole
@@ -26,6 +29,15 @@ def command(folder: pathlib.Path) -> list[str]:
   """Return the command that starts or continues the run in `folder`."""
   config = f"--config=rerun:{folder / 'config.json'}"
   return [sys.executable, "-m", "as2jax.main", config, f"--workdir={folder}"]
+
+
+def options(job: Job) -> list[str]:
+  """Return what a run's folder does not tell its process: this machine's folders, leave to run code."""
+  config = {**flatten(json.loads(base.get_config().to_json())), **flatten(json.loads(job.text))}
+  defaults = flatten(base.get_config())
+  given = [f"--config.{key}={config[key]}" for key in base.FOLDERS if config[key] != defaults[key]]
+  names = [str(config[f"{section}.name"]) for section in ("model", "loss", "encoder")]
+  return [*given, *["--allow-code"] * any(":" in name for name in names)]
 
 
 def execute(
@@ -95,7 +107,7 @@ def _start(job: Job, folder: pathlib.Path, make_command) -> subprocess.Popen:
   write_config(folder, job)
   with open(folder / "log.txt", "ab") as log:
     return subprocess.Popen(
-      make_command(folder),
+      [*make_command(folder), *options(job)],
       stdout=log,
       stderr=subprocess.STDOUT,
       stdin=subprocess.DEVNULL,

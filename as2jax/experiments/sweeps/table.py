@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from as2jax.data import holdout
-from as2jax.evaluation import compare, results, run_scores, tables
+from as2jax.evaluation import compare, results, run_scores, significance, tables
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments import figures
 from as2jax.experiments.sweeps.local_executor import finished, last_line
@@ -54,7 +54,8 @@ def collect(output: pathlib.Path, jobs: Sequence[Job]) -> str:
     for row in rows:  # test played no part in the choice
       if "test" in row["split"] and row["system"] == best:
         sd = "" if row["sd"] is None else f" ({row['sd']:.4f})"
-        width = f"± {row['half_width']:.4f} (questions: {compare.counted(row)})"
+        counts = significance.count_text(row["questions"], row.get("groups"))
+        width = f"± {row['half_width']:.4f} ({counts})"
         result.append(f"  {row['metric']} {row['mean']:.4f}{sd} {width}")
   made = {form: compare.for_paper(shown, form) for form in ("markdown", "latex")}
   made["csv"] = tables.render(rows, "csv")
