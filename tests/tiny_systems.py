@@ -27,7 +27,7 @@ def config(system: str, **overrides):
   if system in recipes.LEXICAL:
     return wikiqa_baseline.get_config(f"{system},sample").lock()
   job_config = {
-    "cosine": lambda _: tiny.config("crossencoder", "cosine"),
+    "cosine": _cosine,
     "cassie": _cassie,
     "loct": _loct,
     "cete": _cete,
@@ -50,6 +50,10 @@ def _plain(system):
   return tiny.config(system)
 
 
+def _cosine(system):
+  return tiny.config("crossencoder", "cosine", encoder__pretrained=even_encoder())
+
+
 def _cassie(system):
   return tiny_cassie.run_config("cassie")
 
@@ -66,20 +70,27 @@ def _sharp_encoder() -> str:
   Over long units its attention is nearly uniform otherwise, so that LOCT's scores of a question lie
   within 3e-5 and their order is a matter of rounding.
   """
+  louder = lambda name: 4 if "dense.weight" in name or "self." in name else 1
+  return _changed("tiny-sharp", lambda name, value: louder(name) * value)
+
+
+def even_encoder() -> str:
+  """The tiny encoder with layer norms as they are initialised: its vectors differ in direction."""
+  start = lambda name, value: np.full_like(value, float(name.endswith("weight")))
+  return _changed("tiny-even", lambda n, value: start(n, value) if "LayerNorm" in n else value)
+
+
+def _changed(name: str, change) -> str:
+  """The folder of the tiny encoder with other tensors, the same for every process."""
   from safetensors.numpy import load_file, save_file
 
-  folder = os.path.join(os.environ["AS2JAX_CACHE"], "tiny-sharp")
+  folder = os.path.join(os.environ["AS2JAX_CACHE"], name)
   if not os.path.exists(folder):
     scratch = f"{folder}.{os.getpid()}"
     shutil.copytree(tiny.encoder_folder(), scratch)
     tensors = load_file(f"{scratch}/model.safetensors")
-    save_file(
-      {
-        name: 4 * value if "dense.weight" in name or "self." in name else value
-        for name, value in tensors.items()
-      },
-      f"{scratch}/model.safetensors",
-    )
+    changed = {key: change(key, value) for key, value in tensors.items()}
+    save_file(changed, f"{scratch}/model.safetensors")
     os.replace(scratch, folder)
   return folder
 

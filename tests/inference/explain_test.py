@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 import tiny
+import tiny_systems
 from flax import traverse_util
-from safetensors.numpy import load_file, save_file
 from tiny_cassie import run_config
 
 import as2jax
@@ -30,28 +30,15 @@ PREVIOUS = "The Fjord's water is warm."
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-  """The tiny encoder with layer norms as they are initialised: its vectors differ in direction."""
-  folder = tmp_path_factory.mktemp("encoder") / "x"
-  shutil.copytree(tiny.encoder_folder(), folder)
-  weights = load_file(folder / "model.safetensors")
-  for name, value in weights.items():
-    if "LayerNorm" in name:
-      weights[name] = np.full_like(value, float(name.endswith("weight")))
-  save_file(weights, folder / "model.safetensors")
-  return str(folder)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, encoder):
-  """Runs over that encoder: `triplet`, and cross-encoders that never trained."""
+def folder(tmp_path_factory):
+  """Runs over `even_encoder`: `triplet`, and cross-encoders that never trained."""
   root = tmp_path_factory.mktemp("runs")
   few = dict(
     optimizer__rate=3e-4,
     optimizer__warmup=0.0,
     data__train_fraction=0.2,
     evaluation__splits=("dev",),
-    encoder__pretrained=encoder,
+    encoder__pretrained=tiny_systems.even_encoder(),
   )
   modes.run(tiny.config("triplet", "grouped", **few), str(root / "triplet"))
   for head, name in (((), "crossencoder"), (("cosine",), "cosine")):
