@@ -1,12 +1,13 @@
 """python -m launch.benchmarks.sentence_transformers_training: their own trainer on our training questions.
 
-Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a cross-encoder
-(`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from one published encoder, for as many epochs as
-`recommended:fast`, and keeps the epoch with the best MAP on dev. Into its folder go, a seed, TREC run files for `as2jax
-compare`, scores of questions, and a line in `seeds.jsonl`. Besides
-sentence-transformers and torch it needs `datasets` and `accelerate`.
+Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives; no text twice in a
+batch, so that no right answer counts as a wrong one) or a cross-encoder (`LambdaLoss`, all candidates of a question) of
+sentence-transformers from one published encoder, for as many epochs as `recommended:fast`. Dev chooses the epoch, and by the
+first seed the rate; test is scored once, by the chosen. Into its folder go, a seed, TREC run files for `as2jax compare`, scores
+of questions, and a line in `seeds.jsonl`. The same command goes on after a kill. Besides sentence-transformers and torch it
+needs `datasets` and `accelerate`.
 
-  python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
+  python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi --rates 2e-5 5e-5 1e-4
   as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run
 """
 
@@ -16,7 +17,8 @@ import json
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import metadata
 
 import numpy as np
 
@@ -32,7 +34,6 @@ from as2jax.runtime.errors import InputError
 
 Scores = list[np.ndarray]
 RULES = {"trecqa": ("ptb",)}
-SETTINGS = "kind data encoder epochs batch negatives rate warmup accelerator".split()
 
 
 def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dict[str, list[str]]:
@@ -57,11 +58,12 @@ def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dic
   return rows
 
 
-def pair_rows(questions: Sequence[Question]) -> dict[str, list]:
-  """Return a row for each pair of question and candidate, with its label."""
-  pairs = [(q.text, c.text, float(c.label)) for q in questions for c in q.candidates]
+def list_rows(questions: Sequence[Question]) -> dict[str, list]:
+  """Return a row for each question, with its candidates and their labels."""
   return {
-    name: list(column) for name, column in zip(("question", "candidate", "label"), zip(*pairs))
+    "question": [question.text for question in questions],
+    "candidates": [[c.text for c in question.candidates] for question in questions],
+    "labels": [[float(c.label) for c in question.candidates] for question in questions],
   }
 
 
@@ -70,7 +72,7 @@ def split(values: np.ndarray, questions: Sequence[Question]) -> Scores:
   return np.split(values, np.cumsum([len(q.candidates) for q in questions])[:-1])
 
 
-def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: int):
+def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate: float, seed: int):
   """Return a trainer without callbacks, and what scores questions."""
   import datasets
   import sentence_transformers as st
@@ -80,7 +82,9 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: i
   model.max_seq_length = 128
   trainer = st.SentenceTransformerTrainer(
     model=model,
-    args=st.SentenceTransformerTrainingArguments(**arguments(flags, seed)),
+    args=st.SentenceTransformerTrainingArguments(
+      **arguments(flags, rate, seed), batch_sampler="no_duplicates"
+    ),
     train_dataset=datasets.Dataset.from_dict(answer_rows(questions, flags.negatives, seed)),
     loss=MultipleNegativesRankingLoss(model, scale=20.0),
   )
@@ -94,20 +98,20 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: i
   return trainer, score
 
 
-def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: int):
+def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate: float, seed: int):
   """Return the same of a cross-encoder."""
   import datasets
   import sentence_transformers as st
   from sentence_transformers import cross_encoder as cross
-  from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+  from sentence_transformers.cross_encoder.losses import LambdaLoss
 
   folder, options = str(resolve(flags.encoder)), {"num_labels": 1, "max_length": 128}
   model = st.CrossEncoder(folder, device=flags.device, **options)
   trainer = cross.CrossEncoderTrainer(
     model=model,
-    args=cross.CrossEncoderTrainingArguments(**arguments(flags, seed)),
-    train_dataset=datasets.Dataset.from_dict(pair_rows(questions)),
-    loss=BinaryCrossEntropyLoss(model),
+    args=cross.CrossEncoderTrainingArguments(**arguments(flags, rate, seed)),
+    train_dataset=datasets.Dataset.from_dict(list_rows(questions)),
+    loss=LambdaLoss(model, mini_batch_size=32),
   )
 
   def score(asked: Sequence[Question]) -> Scores:
@@ -117,13 +121,13 @@ def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed
   return trainer, score
 
 
-def arguments(flags: argparse.Namespace, seed: int) -> dict:
+def arguments(flags: argparse.Namespace, rate: float, seed: int) -> dict:
   """Return the values of their training arguments."""
   return {
     "output_dir": str(pathlib.Path(flags.output) / "trainer"),
     "num_train_epochs": flags.epochs,
     "per_device_train_batch_size": flags.batch,
-    "learning_rate": flags.rate,
+    "learning_rate": rate,
     "warmup_steps": flags.warmup,  # below 1: a part of all steps
     "seed": seed,
     "save_strategy": "no",
@@ -146,35 +150,54 @@ def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
   return float(values[metrics.filter_mask("answerable", labels)].mean())
 
 
-def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> dict:
-  """Train; return the scores of the epoch with the best MAP on dev, and what it took.
+def train(flags: argparse.Namespace, data, questions: list[Question], rate: float, seed: int):
+  """Train one seed at one rate, unless its folder has it; return its record and what scores questions.
 
-  Test is scored once, by the model of that epoch.
+  Those are scored by the epoch with the best MAP on dev. Test is not looked at.
   """
+  import torch
   from transformers import TrainerCallback
 
-  record: dict = {"dev_map": [mean_ap(score(data.splits["dev"]), data.splits["dev"])], "aside": 0.0}
+  place, dev = flags.output / f"rate-{rate:g}-seed-{seed}", data.splits["dev"]
+  settings = {name: value for name, value in vars(flags).items() if name not in NO_SETTINGS}
+  settings |= {"rate": rate, "seed": seed}
+  torch.manual_seed(seed)
+  trainer, score = KINDS[flags.kind](flags, questions, rate, seed)
+  if (place / "record.json").exists():
+    record = json.loads((place / "record.json").read_text())
+    if changed := [name for name in settings if record.get(name) != settings[name]]:
+      raise InputError(f"{place} was trained with another {changed[0]}: name another folder")
+    trainer.model.load_state_dict(torch.load(place / "best.pt"))
+    trainer.model.eval()
+    return record, score
+  record = {**settings, "dev_map": [mean_ap(score(dev), dev)]}
+  best, aside = {}, 0.0
 
   class Evaluate(TrainerCallback):
     def on_epoch_end(self, *_, **__):
+      nonlocal aside
       began = time.perf_counter()
       trainer.model.eval()
-      value = mean_ap(score(data.splits["dev"]), data.splits["dev"])
+      value = mean_ap(score(dev), dev)
       if value > max(record["dev_map"][1:], default=-1.0):
-        record["best"] = copy.deepcopy(trainer.model.state_dict())
+        best.update(copy.deepcopy(trainer.model.state_dict()))
         record["epoch"] = len(record["dev_map"])
       record["dev_map"].append(value)
       trainer.model.train()
-      record["aside"] += time.perf_counter() - began
+      aside += time.perf_counter() - began
 
   trainer.add_callback(Evaluate())
   began = time.perf_counter()
   trainer.train()
-  record["seconds"] = time.perf_counter() - began - record.pop("aside")
-  trainer.model.load_state_dict(record.pop("best"))
+  record["seconds"] = time.perf_counter() - began - aside
+  trainer.model.load_state_dict(best)
   trainer.model.eval()
-  record["scores"] = {split: score(data.splits[split]) for split in ("dev", "test")}
-  return record
+  place.mkdir(parents=True, exist_ok=True)
+  torch.save(best, place / "best.pt")
+  (place / "record.json").write_text(json.dumps(record))
+  results.note_evaluation(flags.output, "dev", (seed,), flags.data, "train")
+  print(json.dumps(record), flush=True)
+  return record, score
 
 
 def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> None:
@@ -190,10 +213,14 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
     trec_files.write_run(run, ids, candidates, its, "sentence-transformers")
 
 
+KINDS = {"bi": bi_encoder, "cross": cross_encoder}
+NO_SETTINGS = ("output", "seeds", "rates", "device")
+
+
 def main() -> None:
-  """Train one seed after another; print a JSON line each."""
+  """Choose the rate on dev, and train one seed after another; print a JSON line each."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("kind", choices=("bi", "cross"))
+  parser.add_argument("kind", choices=KINDS)
   parser.add_argument("data", help="a data set with dev and test, such as wikiqa")
   parser.add_argument(
     "-o", "--output", required=True, type=pathlib.Path, help="folder of run files"
@@ -201,9 +228,11 @@ def main() -> None:
   parser.add_argument("--encoder", default=words.MINILM)
   parser.add_argument("--seeds", type=int, default=3)
   parser.add_argument("--epochs", type=int, default=3)
-  parser.add_argument("--batch", type=int, default=16, help="rows of a step")
-  parser.add_argument("--negatives", type=int, default=6, help="of each answer, for `bi`")
-  parser.add_argument("--rate", type=float, default=2e-5)
+  parser.add_argument(
+    "--batch", type=int, help="rows of a step: 16 answers, or 2 questions of `cross`"
+  )
+  parser.add_argument("--negatives", type=int, default=3, help="of each answer, for `bi`")
+  parser.add_argument("--rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
   parser.add_argument("--warmup", type=float, default=0.1, help="share of all steps")
   parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
   flags = parser.parse_args()
@@ -212,6 +241,8 @@ def main() -> None:
 
   torch.set_num_threads(devices.cores())
   flags.accelerator = "" if flags.device == "cpu" else torch.cuda.get_device_name()
+  flags.versions = {name: metadata.version(name) for name in ("sentence-transformers", "torch")}
+  flags.batch = flags.batch or (16 if flags.kind == "bi" else 2)
   config = base.get_config()
   config.data.name, config.data.rules = flags.data, RULES.get(flags.data, ())
   data = load_dataset(config.data)
@@ -221,24 +252,20 @@ def main() -> None:
     if {0, 1} <= {candidate.label for candidate in question.candidates}:
       questions.append(question)
   flags.output.mkdir(parents=True, exist_ok=True)
-  settings = {name: getattr(flags, name) for name in SETTINGS}
-  if flags.kind == "cross":
-    del settings["negatives"]
-  file = flags.output / "seeds.jsonl"
-  if file.exists():
-    raise InputError(f"{flags.output} has trained seeds: name another folder")
+  by_rate = {}
+  for rate in flags.rates:
+    by_rate[rate] = max(train(flags, data, questions, rate, 0)[0]["dev_map"][1:])
+  chosen = max(by_rate, key=by_rate.__getitem__)
+  print(f"dev MAP of the first seed by rate: {by_rate}; {chosen:g} is taken", flush=True)
+  lines = []
   for seed in range(flags.seeds):
-    torch.manual_seed(seed)
-    make = bi_encoder if flags.kind == "bi" else cross_encoder
-    trainer, score = make(flags, questions, seed)
-    record = best_epoch(trainer, score, data)
-    for split in record["scores"]:
-      results.note_evaluation(flags.output, split, (seed,), flags.data, "train")
-    write(flags.output, seed, record.pop("scores"), data)
-    line = json.dumps({**settings, "seed": seed, **record})
-    print(line, flush=True)
-    with file.open("a") as lines:
-      lines.write(line + "\n")
+    record, score = train(flags, data, questions, chosen, seed)
+    for split in ("dev", "test"):
+      if not pathlib.Path(f"{flags.output}/seed-{seed}.{split}.run").exists():
+        results.note_evaluation(flags.output, split, (seed,), flags.data, "train")
+        write(flags.output, seed, {split: score(data.splits[split])}, data)
+    lines.append(json.dumps({**record, "dev_map_by_rate": by_rate}) + "\n")
+  (flags.output / "seeds.jsonl").write_text("".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Batches of fixed shapes, cut from tables by number."""
 
+import array
 import dataclasses
 import functools
 import itertools
@@ -17,6 +18,44 @@ from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
 
 Step = tuple[tuple[Shard | None, ...], ...]  # [micro][shard], None for one without content
+
+
+class Steps(Sequence[Step]):
+  """Holds `steps[i][micro][shard]` in flat arrays: 4 bytes an example, and 12 a unit."""
+
+  def __init__(self, shards: int, accumulate: int):
+    self.shards, self.per_step = shards, shards * accumulate
+    self.flat = [array.array("i") for _ in range(4)]  # examples, units, row, start
+    self.example_ends, self.unit_ends = array.array("q", [0]), array.array("q", [0])
+    self.rows = array.array("i")
+
+  def append(self, shard: Shard) -> None:
+    """Add the epoch's next shard."""
+    for values, more in zip(self.flat, (shard.examples, shard.units, shard.row, shard.start)):
+      values.frombytes(more.astype(np.int32, copy=False).tobytes())
+    self.example_ends.append(len(self.flat[0]))
+    self.unit_ends.append(len(self.flat[1]))
+    self.rows.append(shard.rows)
+
+  def __len__(self) -> int:
+    return -(-len(self.rows) // self.per_step)
+
+  def __getitem__(self, index: int) -> Step:
+    first = range(len(self))[index] * self.per_step
+    shards = [self._shard(first + i) for i in range(self.per_step)]
+    micros = range(0, self.per_step, self.shards)
+    return tuple(tuple(shards[at : at + self.shards]) for at in micros)
+
+  def _shard(self, number: int) -> Shard | None:
+    if number >= len(self.rows):
+      return None
+    examples, *of_units = (np.frombuffer(values, np.int32) for values in self.flat)
+    first, end = self.unit_ends[number : number + 2]
+    units, row, start = (values[first:end] for values in of_units)
+    first, end = self.example_ends[number : number + 2]
+    return Shard(examples[first:end], units, row, start, self.rows[number])
+
+
 TRIAL = 2**16  # shards that decide how many rows `paper` batches have
 Level = Literal["token", "vocabulary", "word", "unit", "example"]
 
@@ -38,7 +77,7 @@ class Plan:
   step, `[steps + 1]`, of which the last is the epoch's total; `tokens` those of each step.
   """
 
-  steps: list[Step]
+  steps: Steps
   rows: np.ndarray
   row_length: np.ndarray
   seen: np.ndarray
@@ -71,15 +110,15 @@ class Batcher:
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
     """Return the epoch's steps: a pure function of (seed, epoch, token lengths)."""
     shards = self.sampler.epoch(blocks, seed, epoch)
-    steps, needs = [], []  # of a step: the most rows, the longest unit, examples and tokens
+    steps = Steps(self.shards, self.accumulate)
+    needs = array.array("q")  # of a step: the most rows, the longest unit, examples and tokens
     while content := list(itertools.islice(shards, self.shards * self.accumulate)):
       lengths = self.sampler.lengths[np.concatenate([shard.units for shard in content])]
       examples = sum(len(shard.examples) for shard in content)
-      needs.append((max(s.rows for s in content), lengths.max(), examples, lengths.sum()))
-      content += [None] * (self.shards * self.accumulate - len(content))
-      micros = range(0, len(content), self.shards)
-      steps.append(tuple(tuple(content[at : at + self.shards]) for at in micros))
-    rows, longest, examples, tokens = np.array(needs, np.int64).reshape(-1, 4).T
+      needs.extend((max(s.rows for s in content), lengths.max(), examples, lengths.sum()))
+      for shard in content:
+        steps.append(shard)
+    rows, longest, examples, tokens = np.asarray(needs, np.int64).reshape(-1, 4).T
     row_length = np.full(len(steps), self.row_lengths[-1])
     if not self.sampler.limits.packed:
       row_length = np.asarray(self.row_lengths)[np.searchsorted(self.row_lengths, longest)]
