@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from as2jax.config import base
-from as2jax.data.batches.batcher import Batcher, Column, Plan
+from as2jax.data.batches.batcher import Batcher, Column, Plan, Steps
 from as2jax.data.inputs.protocol import Resources, declared
 from as2jax.data.inputs.rankings import OrderGiven
 from as2jax.data.load import load as load_dataset
@@ -85,7 +85,7 @@ class Description(Components):
   def batch(self, batcher: Batcher) -> Any:
     """Returns the shapes of one shard of the largest batch, `[1, …]`."""
     alone = dataclasses.replace(batcher, shards=1, accumulate=1)
-    empty = Plan([], _NONE, _NONE, _NONE, _NONE)
+    empty = Plan(Steps(1, 1), _NONE, _NONE, _NONE, _NONE)
     batch = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
 
