@@ -18,6 +18,7 @@ from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference import explain, modes
 from as2jax.inference.explain import Similarity
 from as2jax.inference.run import Run
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from configs import wikiqa_baseline
 
@@ -106,6 +107,7 @@ def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
   config = json.loads(path.read_text())
   config["data"]["prompts"] = ["the query : ", "a passage , "]
   path.write_text(json.dumps(config))
+  bound.bind(prompted, "config.json")
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
   [plain] = explain.make(folder / "triplet", tmp_path / "x.png", **texts)
   [actual] = explain.make(prompted, tmp_path / "x.png", **texts)
