@@ -13,6 +13,7 @@ from as2jax.commands import app
 from as2jax.data import trec_files
 from as2jax.data.dataset import dataset
 from as2jax.evaluation import compare, results, run_scores, significance
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 FEW = ["--samples", "999"]
@@ -45,9 +46,8 @@ def three_seeds(source, target, shift=0.1):
     counted = table["positives"] > 0
     outcome["metrics"]["map[sample-clean/test]"]["value"] = values["map"][counted].mean()
     outcomes.append(outcome)
-  (target / "results.json").write_text(
-    json.dumps(content | {"seeds": outcomes, "deterministic": False})
-  )
+  content |= {"seeds": outcomes, "deterministic": False}
+  bound.write(target, "results.json", json.dumps(content))
   (split / "per_question.tsv").unlink()
   return target
 
@@ -57,7 +57,7 @@ def changed(source, target, change):
   shutil.copytree(source, target)
   content = json.loads((target / "results.json").read_text())
   change(content)
-  (target / "results.json").write_text(json.dumps(content))
+  bound.write(target, "results.json", json.dumps(content))
   return str(target)
 
 
@@ -219,10 +219,10 @@ def test_a_later_evaluation_is_what_its_tables_say(folders, tmp_path, capsys):
   twin = tmp_path / "again"
   shutil.copytree(folders / "bm25", twin)
   content = json.loads((twin / "results.json").read_text())
-  (twin / "evaluation.json").write_text(json.dumps(content))
+  bound.write(twin, "evaluation.json", json.dumps(content))
   for outcome in content["seeds"]:
     outcome["metrics"]["map[sample-clean/test]"]["value"] = 0.5
-  (twin / "results.json").write_text(json.dumps(content))
+  bound.write(twin, "results.json", json.dumps(content))
   rows = rows_of(capsys, folders / "bm25", twin)
   assert rows[1]["difference"] == 0 and rows[1]["p_t"] == 1
   (twin / "evaluation.json").unlink()
@@ -337,7 +337,7 @@ def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, c
     path = twin / "results.json"
     content = json.loads(path.read_text())
     content["warm_start"] = {"seeds": [{"sha256": digest} for digest in digests]}
-    path.write_text(json.dumps(content))
+    bound.write(twin, path.name, json.dumps(content))
     return rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")[1]
 
   assert begun("a", "b", "c")["p_methods"] is not None

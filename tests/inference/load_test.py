@@ -12,6 +12,7 @@ import tiny_encoders
 import as2jax
 from as2jax.commands import app
 from as2jax.inference import export
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -122,7 +123,7 @@ def moved(run, target):
   shutil.copytree(run, target)
   config = json.loads((target / "config.json").read_text())
   config["encoder"]["pretrained"] = "/gone/from/here"
-  (target / "config.json").write_text(json.dumps(config))
+  bound.write(target, "config.json", json.dumps(config))
   return target
 
 

@@ -421,7 +421,7 @@ def test_seeds_are_added_to_a_run_of_several(tmp_path):
   record.add_seeds(tmp_path, more)
   assert record.claim(tmp_path, more)
   assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [0, 1, 4]
-  assert files() == sorted([*paths, "config.json"])
+  assert files() == sorted([*paths, "config.json", "run.json"])
   for seeds in ((1, 0, 4, 5), (0, 4, 1), (0,)):
     with pytest.raises(InputError, match=r"seeds: \[0, 1, 4\] there.*\nOnly seeds can be added"):
       record.claim(tmp_path, claimed(seeds=seeds))

@@ -13,8 +13,8 @@ from as2jax.data.text.input_templates import Prompts
 from as2jax.encoders.open_encoder import ENCODER_FOLDER
 from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import seal
 from as2jax.training import checkpoints, record
 from as2jax.training.loop import train_and_evaluate
 from as2jax.training.record import begun
@@ -179,7 +179,7 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, finished_run, t
   ]:
     with refused(config, message):
       train_and_evaluate(config, tmp_path / "x")
-    assert not (tmp_path / "x" / record.NAME).exists()
+    assert not (tmp_path / "x" / bound.NAME).exists()
 
 
 def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
@@ -188,8 +188,8 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   weights = dict(content["weights"])
   weights["architecture"] = {**weights["architecture"], "num_heads": "4"}
   known = {**record.read(other), "tokenizer": "another"}
-  (other / record.NAME).write_text(seal(known))
-  (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
+  bound.write_record(other, known)
+  bound.write(other, "results.json", json.dumps({**content, "weights": weights}))
   with pytest.raises(
     InputError,
     match=r"(?s)has not the encoder of this config .*architecture.num_heads: "

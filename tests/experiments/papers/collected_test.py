@@ -10,6 +10,7 @@ from as2jax.data import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers import collected, measured
 from as2jax.experiments.papers.rows import Peer, Run
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 BM25 = Run("configs/wikiqa_baseline.py:bm25,sample", name="x")
@@ -32,7 +33,7 @@ def run(finished_run, tmp_path):
 
 
 def change(path, **values):
-  path.write_text(json.dumps(json.loads(path.read_text()) | values))
+  bound.write(path.parent, path.name, json.dumps(json.loads(path.read_text()) | values))
 
 
 def test_every_row_is_small_has_no_path_and_gives_its_results(kept_rows):
@@ -73,7 +74,7 @@ def test_a_run_of_another_config_is_refused(run, tmp_path):
   change(run / "config.json", select="mrr")
   with pytest.raises(InputError, match="no run of the row x:\n.*select: 'mrr' there"):
     collected.collect(run, BM25, tmp_path / "kept")
-  (run / "config.json").write_text(json.dumps(config))
+  bound.write(run, "config.json", json.dumps(config))
   assert collected.collect(run, BM25, tmp_path / "kept").name == "x.tar.xz"
   with pytest.raises(InputError, match=f"patience: {patience} there, 99 now"):
     collected.collect(run, BM25._replace(settings={"patience": 99}), tmp_path)
@@ -96,7 +97,7 @@ def test_evaluations_of_a_replaced_run_stay_in_the_ledger(run, tmp_path):
 
   assert times() == times() == 1  # the same run again
   ledger = run / results.LEDGER
-  ledger.write_text(ledger.read_text().replace('"time": "20', '"time": "30'))
+  bound.write(run, ledger.name, ledger.read_text().replace('"time": "20', '"time": "30'))
   assert times() == times() == 2
   ledger.unlink()
   assert times() == 2
