@@ -1,7 +1,7 @@
 """The fault-injection suite: `python -m tests.faults` (large) or `… --small` (a minute).
 
-It stops runs by signals, flips bits in checkpoints, caches, weights and vocabularies, and gives
-damaged files to every reader. It prints totals, and each case that was silent, raw, hung or not the
+It stops runs by signals, flips bits in checkpoints and caches, damages files of runs, encoders, exports,
+indexes and sweeps, and gives damaged files to every reader. It prints totals, and each case that was silent, raw, hung or not the
 same to the bit; the status is 1 where there is any.
 """
 

@@ -1,7 +1,6 @@
-"""Flipped bits in checkpoints, caches, weights and vocabularies: refused or mended, never used."""
+"""Flipped bits in checkpoints and caches: refused or mended, never used."""
 
 import contextlib
-import json
 import logging
 import pathlib
 import random
@@ -17,14 +16,11 @@ import synthetic_wikiqa
 import tiny
 import token_table_test
 
-from as2jax.config import jobs
 from as2jax.data.dataset import load as load_dataset
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, record
-from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints, read_best
 from tests.faults.totals import Totals
 from tests.file_damage import files, flip_bit
@@ -211,46 +207,4 @@ def _in_training_splits(seed: int, cases: int, folder: pathlib.Path) -> Totals:
     with said() as lines:
       others, other_digest = begun()
     _told(totals, same(others, arrays) and other_digest == digest, lines, where)
-  return totals
-
-
-def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Path) -> Totals:
-  """One bit of the weights, vocabulary or config of the encoder that a finished run was made with.
-
-  The run's parts are loaded and compared as they are where it is resumed. Right is an error, or the
-  very same parts.
-  """
-  totals = Totals("bits of weights and vocabularies")
-  encoder = pathlib.Path(json.loads((folder / "config.json").read_text())["encoder"]["pretrained"])
-  whole = shutil.copytree(encoder, scratch / "encoder")
-  run = shutil.copytree(folder, scratch / "run")
-  config = json.loads((run / "config.json").read_text())
-  config["encoder"]["pretrained"] = str(whole)
-  (run / "config.json").write_text(json.dumps(config))
-  # The run keeps a copy of its tokeniser, which is flipped like the encoder's own files.
-  kept = [path for path in files(run / "encoder")] if (run / "encoder").exists() else []
-
-  def resumed() -> Components:
-    job_config = Run(run, jobs.of_run(str(run / "config.json"))).components
-    record.settle(run, job_config)
-    return job_config
-
-  parts = resumed()
-  for case in range(cases):
-    rng = random.Random(f"{seed} weights {case}")
-    path = rng.choice([*files(whole), *kept])
-    before = path.read_bytes()
-    where = flip_bit(path, rng)
-    try:
-      actual = resumed()
-      exact = (
-        same(dict(actual.pretrained), dict(parts.pretrained))
-        and actual.source.tokenizer.fingerprint == parts.source.tokenizer.fingerprint
-        and actual.model == parts.model
-      )
-      totals.add("not needed" if exact else "silent", wrong="" if exact else where)
-    except InputError as error:
-      placed = str(scratch) in str(error)
-      totals.add("refused", wrong="" if placed else f"{where}: no place in {error}")
-    path.write_bytes(before)
   return totals

@@ -35,10 +35,10 @@ def hangs(folder, data): time.sleep(60)
 def crashes(folder, data): os.abort()
 def hungry(folder, data): bytearray(1 << 40)
 fuzz.HANGS = 1.0
-judges = (lambda folder, data: "read", silent, raw, hangs, crashes, hungry)
+judges = (lambda folder, data: fuzz.UNJUDGED, silent, raw, hangs, crashes, hungry)
 readers = [fuzz.Reader(judge.__name__, [b"x"], judge) for judge in judges]
 found = fuzz.run(readers, 12, 0)
-print(found.outcomes["read"], found.outcomes["wrong"], found.outcomes.total())
+print(found.outcomes[fuzz.UNJUDGED], found.outcomes["wrong"], found.outcomes.total())
 print(*found.wrong, sep="\\n")
 """
 

@@ -18,7 +18,7 @@ SIZES = {  # part -> its sizes in the large form, in the small form
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
   "caches": ((300,), (15,)),
-  "weights": ((100,), (10,)),
+  "folders": ((100,), (3,)),
 }
 
 
@@ -29,7 +29,7 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[
   runs = stops.Runs(base / "runs")
   if part == "stops":
     return stops.stop(runs, seed, *sizes)
-  if part in ("checkpoints", "weights") and not runs.plain.exists():
+  if part == "checkpoints" and not runs.plain.exists():
     runs.finish("plain")
   if part == "fuzz":
     from tests.faults import readers
@@ -39,8 +39,11 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[
 
   if part == "caches":
     return bits.in_caches(seed, *sizes, base / "caches")
-  flip = bits.in_checkpoints if part == "checkpoints" else bits.in_weights
-  return [flip(runs.plain.parent, seed, *sizes, base)]
+  if part == "folders":
+    from tests.faults import folders
+
+    return folders.damage(seed, *sizes, base)
+  return [bits.in_checkpoints(runs.plain.parent, seed, *sizes, base)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
