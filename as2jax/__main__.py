@@ -2,11 +2,12 @@
 
 import sys
 
-from as2jax.runtime import preemption
+from as2jax.runtime import preemption, streams
 
 
 def main() -> None:
   """Run the command line and end the process with its status."""
+  streams.prepare()
   preemption.listen_for_interrupt()
   from as2jax.commands import app
 

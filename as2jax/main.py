@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from as2jax.commands import process
-from as2jax.runtime import preemption, processes
+from as2jax.runtime import preemption, processes, streams
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.version import __version__
 
 VALUE = "--config."  # before KEY=VALUE
 
@@ -34,6 +35,7 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
     help="several processes: HOST:PORT of process 0, or auto (Slurm, Open MPI, Kubernetes)",
   )
   parser.add_argument("--processes", type=int, default=0, help="how many; 1: this host alone")
+  parser.add_argument("--version", action="version", version=__version__)
   parser.add_argument("--process_id", type=int, default=-1, help="which one this is, from 0")
   parser.add_argument("--allow-code", action="store_true", help="run classes that a run names")
   try:
@@ -70,6 +72,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def entry() -> None:
   """Run the command line; a user's mistake is one message and status 2."""
+  streams.prepare()
   preemption.listen_for_interrupt()
   status = process.guarded(lambda: main(sys.argv[1:]))
   preemption.work_is_done()

@@ -13,6 +13,7 @@ import pytest
 
 from as2jax.commands import app, train
 from as2jax.config import overrides
+from as2jax.data import tables
 from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
 
@@ -174,6 +175,76 @@ def test_rank_prints_or_writes_every_candidate(
   assert app.run(["rank", run]) == 2 and "standard input is empty" in capsys.readouterr().err
 
 
+EVIL = "café \x1b[31m\u202e€😀"
+SEEN = r"caf\u00e9 \u001b[31m\u202e\u20ac\ud83d\ude00"
+STREAMS = [  # environment, what the shell appends -> status, words on standard output and on error
+  ("", "{run} {file} <&-", 0, "cat sat", ""),
+  ("", "{run} <&-", 2, "", "standard input is empty: name a file"),
+  ("", "{run} {file} >&-", 0, "", "standard output is closed"),
+  ("", "{run} {file}.none 2>&-", 2, "", ""),
+  ("", "{run} {file} >/dev/full", 2, "", "standard output, or a file, cannot be written"),
+  ("", "{run} {file} | true; exit ${{PIPESTATUS[0]}}", 1, "", ""),
+  ("PYTHONIOENCODING=ascii", "{run} {file} --format=text", 0, SEEN, ""),
+  ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "{run} {file}", 0, SEEN, ""),
+]
+
+
+@pytest.mark.parametrize("setting, shell, status, out, error", STREAMS)
+def test_standard_streams_may_be_closed_full_or_of_another_encoding(
+  setting, shell, status, out, error, finished_run, tmp_path
+):
+  file = tmp_path / "q.jsonl"
+  file.write_text(
+    "".join(json.dumps({**row, "x": EVIL, "question": EVIL}) + "\n" for row in QUESTIONS)
+  )
+  command = shell.format(run=finished_run("bm25"), file=file)
+  line = f"{setting} {sys.executable} -m as2jax rank {command}"
+  done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == status and out in done.stdout and error in done.stderr, done
+  assert bool(done.stdout) == bool(out) and done.stderr.count("\n") == bool(error), done
+  for module in ("as2jax", "as2jax.main") if not error else ():
+    assert (
+      subprocess.check_output([sys.executable, "-m", module, "--version"], cwd=ROOT) == b"0.1.0\n"
+    )
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(finished_run, questions, capsys):
+  code = set(
+    map(chr, [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+  )
+  row = {"question": "cat", "candidate": "".join(sorted(code)) + "\nش\u200f"}
+  pathlib.Path(questions).write_text(json.dumps(row) + "\n")
+  for form in ("text", "json"):
+    assert app.run(["rank", str(finished_run("bm25")), questions, f"--format={form}"]) == 0
+    out = capsys.readouterr().out
+    assert code & set(out) == {"\n"} and "ش\u200f" in out
+  assert json.loads(out)["candidate"] == row["candidate"]
+  assert app.run(["train", "\x1b[2J", "-o", "x"]) == 2 and "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["rank", "data convert"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_for_excel_no_cell_is_a_formula(verb, ending, finished_run, tmp_path, capsys):
+  source, target = tmp_path / "faq.csv", tmp_path / f"new{ending}"
+  cells = ["=1+1", "+1+1", "-1-1", "@SUM(A1)", "\t=1", "\r=1", "-1.5", "+1,5", "a=b", "'x"]
+  source.write_text(
+    "question;candidate;=x\n" + "".join(f'"{c}";"c{i}";{i}\n' for i, c in enumerate(cells))
+  )
+  words = [*verb.split(), *[str(finished_run("bm25"))] * (verb == "rank"), str(source)]
+  into = ["-o", str(target)] if verb == "rank" else [str(target)]
+  assert app.run([*words, *into]) == 0 and not target.read_text().startswith("\ufeff")
+  assert [row[1]["question"] for row in tables.open_table(target).rows] == cells
+  assert app.run([*words, *into, "--excel"]) == 0
+  text = target.read_bytes().decode()
+  assert (
+    text.startswith("\ufeffquestion_id" + {".csv": ";", ".tsv": "\t"}[ending]) and "'=x" in text
+  )
+  found = [row[1]["question"] for row in tables.open_table(target).rows]
+  assert found == [f"'{cell}" for cell in cells[:6]] + cells[6:]
+  assert app.run([*words, *into[:-1], str(tmp_path / "x.jsonl"), "--excel"]) == 2
+  assert "--excel is for a file that ends in .csv or .tsv" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["jobs", "recipes", "words", "models", "encoders"])
 def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
   assert app.run(["list", kind]) == 0
@@ -205,7 +276,8 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   documents.write_text(json.dumps(rows[0]) + "\n")
   assert app.run(["index", run, str(documents), "-o", folder]) == 2
   assert "give another folder, or append to it in Python" in capsys.readouterr().err
-  monkeypatch.setattr("sys.stdin", io.StringIO("which dog came\n\nwho sat on the mat\n"))
+  typed = io.BytesIO(b"which dog came\n\nwho sat on the mat\n")
+  monkeypatch.setattr("sys.stdin", io.TextIOWrapper(typed))
   assert app.run(["search", folder, "--top=1", "--format=text"]) == 0
   lines = capsys.readouterr().out.splitlines()
   assert [line.split("  ")[-1] for line in lines] == ["a dog came", "the cat sat on the mat"]

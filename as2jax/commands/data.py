@@ -85,11 +85,12 @@ def convert(
   target: Annotated[str, Argument(metavar="TARGET", help="one of these forms, by its suffix")],
   columns: Columns = "",
   drop: Drop = False,
+  excel: output.Excel = False,
 ) -> None:
   """Writes a file in another form. With the common names of columns; other columns stay."""
   from as2jax.data import card
 
-  print(f"written: {card.convert(source, target, columns, drop=drop)}")
+  print(f"written: {card.convert(source, target, columns, drop=drop, excel=excel)}")
 
 
 @app.command(

@@ -12,6 +12,11 @@ Form = Annotated[
   Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
 ]
 
+Excel = Annotated[
+  bool,
+  Option("--excel", help="for Excel: byte order mark, the input's separator, no cell a formula"),
+]
+
 
 def option(about: str, *names: str, metavar: str | None = None, kind: Any = str) -> Any:
   """Return the type of an option; of the `kind` list[str], it may be given several times."""

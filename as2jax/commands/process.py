@@ -2,7 +2,7 @@
 
 The exit status is 0; 1 where what was asked for failed (counts differ, a run of a sweep failed) or
 for an error of ours; 2 for a mistake in the input or a full disk; 75 after SIGTERM and 130 after
-SIGINT, after which the same command goes on.
+SIGINT, after which the same command goes on; 1 where nobody reads what it prints.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from as2jax.runtime import devices, preemption, processes
+from as2jax.runtime import devices, preemption, processes, streams
 from as2jax.runtime.errors import InputError
 
 # What `pip install "as2jax[EXTRA]"` adds, by the module that is imported.
@@ -46,7 +46,7 @@ class _ToStandardError(logging.Handler):
       return
     error = record.exc_info[1] if record.exc_info else ""
     text = f"{record.getMessage()}: {error}" if error else record.getMessage()
-    print(text, file=sys.stderr, flush=True)
+    print(streams.visible(text), file=sys.stderr, flush=True)
 
 
 def quiet_libraries() -> None:
@@ -85,7 +85,13 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
   `words` puts a message into the words of the command that was typed.
   """
   try:
-    return work() or 0
+    with contextlib.redirect_stdout(streams.Visible(sys.stdout)):
+      status = work() or 0
+      sys.stdout.flush()
+    return status
+  except BrokenPipeError:
+    streams.give_up()
+    return 1
   except InputError as error:
     status, text = 2, words(str(error))
   except preemption.Preempted as stopped:
@@ -97,10 +103,12 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
     status, text = preemption.INTERRUPTED, "stopped by SIGINT; run the same command again"
   except Exception as error:
     status, text = _described(error)
+    if isinstance(error, OSError) and error.filename is None:
+      streams.give_up()
     if status == 1 and (processes.count() > 1 or os.environ.get(TRACEBACK)):
       traceback.print_exc()
   with contextlib.suppress(OSError):  # standard error may be a file on a full disk
-    print(f"{processes.name()}: {text}", file=sys.stderr)
+    print(f"{processes.name()}: {streams.visible(text)}", file=sys.stderr)
   if processes.count() > 1:
     processes.leave(status, text)
   return status
@@ -127,7 +135,7 @@ def _described(error: Exception) -> tuple[int, str]:
     )
   if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
     return 2, (
-      f"{error.filename or 'a file'} cannot be written ({error.strerror}): make room and run the "
+      f"{error.filename or 'standard output, or a file,'} cannot be written ({error.strerror}): make room and run the "
       "same command again; a run goes on from its last whole checkpoint"
     )
   package, where = str(pathlib.Path(__file__).resolve().parents[1]), ""

@@ -47,27 +47,32 @@ def rank(
   columns: Columns = "",
   drop: Drop = False,
   allow_code: AllowCode = False,
+  excel: output.Excel = False,
   form: output.Form = "auto",
 ) -> None:
   """Ranks the candidates of each question. Other columns of the file are carried through."""
   from as2jax.data import tables
 
-  if target:
-    tables.check_target(target, source=file)
+  if target or excel:
+    tables.check_target(target, source=file, excel=excel)
   process.quiet_libraries()
   from as2jax.inference.open import rank_file
 
   with tempfile.TemporaryDirectory() as folder:
     if file == "-":
-      if sys.stdin.isatty():
-        raise InputError("name a file of questions with candidates: as2jax rank RUN FILE")
+      content = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+      if not content:
+        raise InputError(
+          "standard input is empty: name a file of questions with candidates, as2jax rank RUN FILE"
+        )
       file = os.path.join(folder, "standard input")
-      pathlib.Path(file).write_bytes(sys.stdin.buffer.read())
+      pathlib.Path(file).write_bytes(content)
+    separator = tables.separator(file) if excel else ""
     which = "best" if seed is None else seed
     how = {"ranking": ranking, "columns": columns, "drop": drop, "allow_code": allow_code}
     rows = rank_file(run, file, seed=which, top=top, **how)
   if target:
-    tables.write(target, rows)
+    tables.write(target, rows, excel=separator)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
   else:
     output.emit(form, rows, lambda: _ranked_text(rows))
@@ -156,6 +161,7 @@ def explain(
   ) = "explained.png",
   seed: Seed = None,
   allow_code: AllowCode = False,
+  excel: output.Excel = False,
   form: output.Form = "auto",
 ) -> None:
   """Draws what a model sees. Words of a question against those of a candidate, as a picture and TSV.
@@ -177,6 +183,7 @@ def explain(
     split=split,
     seed=seed,
     allow_code=allow_code,
+    excel=excel,
   )
   rows = []
   for panel in panels:
@@ -260,12 +267,17 @@ def search(
   if question is not None and not question.strip():
     raise InputError(f"the question is {question!r}: give a text, or none to type questions")
   process.quiet_libraries()
+  from as2jax.data.lines import decoded
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
   opened_index = Index.open(folder, allow_code=allow_code)
   second = load(rerank, allow_code=allow_code) if rerank else None
-  for asked in map(str.strip, sys.stdin) if question is None else [question]:
+  where, asked_for, number = "standard input", sys.stdin.buffer, 0
+  if question is not None:  # another encoding than UTF-8 may have left its bytes as they were
+    where, asked_for = "the question", [question.encode("utf-8", "surrogateescape")]
+  for number, line in enumerate(asked_for, 1):
+    asked = decoded(line, where, number).strip()
     if not asked:
       continue
     rows, lines = [], []
@@ -275,6 +287,8 @@ def search(
       lines.append(_hit(rank, hit.score, hit.text))
     output.emit(form, rows, lambda lines=lines: "\n".join(lines))
     sys.stdout.flush()
+  if not number:
+    raise InputError("standard input is empty: give a question, as2jax search INDEX QUESTION")
 
 
 @app.command(epilog=examples("as2jax serve runs/x --index=faq.index --port=8080"))

@@ -15,6 +15,7 @@ from as2jax.data.source import located
 from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
+from as2jax.runtime.streams import visible
 
 VERDICTS = ("differs", "documented", "match", "")  # on counts, the worst first
 
@@ -168,19 +169,21 @@ def check_files(
   return 0
 
 
-def convert(source: str, target: str, columns: str = "", *, drop: bool = False) -> str:
+def convert(
+  source: str, target: str, columns: str = "", *, drop: bool = False, excel: bool = False
+) -> str:
   """Write the rows of a user's file, or of a split `NAME:SPLIT`, in the form of another; say what.
 
   Raises InputError: see `user_files.read`; or a target that is no table, or the source itself.
   """
-  tables.check_target(target, "the target", source=source)
+  tables.check_target(target, "the target", source=source, excel=excel)
   if datasets.is_named(source):
     data = datasets.by_address(source, columns=columns, drop=drop)
     own = OwnFile(data.splits[data.split], {}, Problems(), True)
   else:
     own = user_files.read(source, labelled=None, columns=columns, drop=drop)
   rows = list(user_files.rows(own))
-  tables.write(target, rows, "the target")
+  tables.write(target, rows, "the target", tables.separator(source) if excel else "")
   written = len({row["question_id"] for row in rows})
   left_out = len(own.questions) - written
   told = f"; {left_out} questions without candidates are left out" if left_out else ""
@@ -204,7 +207,7 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
         absent[name] = source.lacks
     except InputError as error:
       status = 2
-      print(f"{name}: {error}", file=sys.stderr)
+      print(visible(f"{name}: {error}"), file=sys.stderr)
   if as_json:
     print(json.dumps({"found": cards, "absent": absent}))
     return status

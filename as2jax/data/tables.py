@@ -23,6 +23,9 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}  # of a written file
+# What a spreadsheet would compute; a number with a sign is none.
+_FORMULA = re.compile(r"(?![-+][\d.,]+\Z)[=+\-@\t\r]")
+MARK = "\ufeff"  # by which Excel knows UTF-8
 JSON = (".jsonl", ".json", ".ndjson")
 SUFFIXES = (*JSON, ".parquet", *DELIMITERS)
 PYARROW = "Parquet needs pyarrow, which is not installed: pip install 'as2jax[parquet]'"
@@ -124,9 +127,23 @@ def _json_lines(path: epath.Path, text: str) -> Table:
   return table
 
 
+def _delimiter(text: str) -> str:
+  return max(",;\t", key=text.partition("\n")[0].count)
+
+
+def separator(source: str) -> str:
+  """Tell what separates the cells of a CSV file that is read; a comma of anything else."""
+  path = epath.Path(source).expanduser()
+  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
+  if suffix in (".parquet", ".tsv", *JSON) or not path.exists():
+    return ","
+  with opened(path) as file:
+    return _delimiter(decoded(file.readline(), path))
+
+
 def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
   """Read CSV, or cells between tabs; what the first line has most of separates cells."""
-  delimiter = "\t" if suffix == ".tsv" else max(",;\t", key=text.partition("\n")[0].count)
+  delimiter = "\t" if suffix == ".tsv" else _delimiter(text)
   plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
   table, faults = Table(str(path), (), []), []
   records: Iterable[tuple[int, list[str]]]
@@ -290,13 +307,22 @@ def resolve_columns(
 
 
 def check_target(
-  target: str, option: str = "--output", *, source: str = "", forms: Sequence[str] = SUFFIXES
+  target: str,
+  option: str = "--output",
+  *,
+  source: str = "",
+  forms: Sequence[str] = SUFFIXES,
+  excel: bool = False,
 ) -> None:
   """Raise InputError where no table can be written to `target`; make its folder where it can.
 
   `option` is what the message calls it; `source` the file whose rows will be written, which must be
-  another; `forms` the suffixes that it may have ("" for any).
+  another; `forms` the suffixes that it may have ("" for any), of which `excel` wants .csv or .tsv.
   """
+  if excel and not target.lower().endswith(tuple(DELIMITERS)):
+    raise InputError(
+      f"--excel is for a file that ends in .csv or .tsv, and {option} is {target or 'missing'}"
+    )
   suffix = os.path.splitext(target)[1].lower()
   if not target.lower().endswith(tuple(forms)):
     raise InputError(f"{option}={target}: name a file that ends in {', '.join(forms)}")
@@ -318,12 +344,15 @@ def check_target(
     ) from error
 
 
-def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--output") -> None:
+def write(
+  target: str, rows: Iterable[Mapping[str, Any]], option: str = "--output", excel: str = ""
+) -> None:
   """Write rows in the form that the file's suffix asks for; see `check_target`.
 
   Columns are those of all rows, in the order of first sight. In TSV and CSV a missing value is
   empty, and dicts and lists are JSON text. So are those of a Parquet column, all of which becomes
-  text, as does one of several types or of numbers that no type holds.
+  text, as does one of several types or of numbers that no type holds. For Excel, CSV has the separator
+  `excel`, and a byte order mark, and no cell is a formula, see `neutral`.
   """
   rows = list(rows)
   path, suffix = epath.Path(target), os.path.splitext(target)[1].lower()
@@ -331,7 +360,8 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
     if suffix == ".parquet":
       _write_parquet(path, rows)
     elif suffix in DELIMITERS:
-      write_whole(path, _delimited_text(rows, DELIMITERS[suffix]))
+      delimiter = excel if excel and suffix == ".csv" else DELIMITERS[suffix]
+      write_whole(path, _delimited_text(rows, delimiter, bool(excel)))
     else:
       lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows]
       write_whole(path, "".join(lines))
@@ -346,7 +376,12 @@ def _cell(value: Any) -> Any:
   return value
 
 
-def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
+def neutral(cell: str) -> str:
+  """Put an apostrophe before a cell that a spreadsheet would compute."""
+  return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str, excel: bool) -> str:
   """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF."""
   columns = dict.fromkeys(name for row in rows for name in row)
   special = re.compile(f'[{delimiter}"\\n\\r]')
@@ -356,11 +391,13 @@ def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
     for name in columns:
       value = row.get(name)
       cell = "" if value is None else str(_cell(value))
+      if excel and isinstance(value, str):
+        cell = neutral(cell)
       if special.search(cell):
         cell = '"' + cell.replace('"', '""') + '"'
       cells.append(cell)
     lines.append(delimiter.join(cells) + "\n")
-  return "".join(lines)
+  return MARK * excel + "".join(lines)
 
 
 def _write_parquet(path: epath.Path, rows: Sequence[Mapping]) -> None:

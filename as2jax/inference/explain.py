@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax.data import load
+from as2jax.data import load, tables
 from as2jax.data.batches.batcher import Batcher
 from as2jax.data.inputs import rankings
 from as2jax.data.record import Candidate, Question
@@ -287,6 +287,7 @@ def make(
   split: str = "test",
   seed: int | None = None,
   allow_code: bool = False,
+  excel: bool = False,
 ) -> list[Similarity]:
   """Writes the picture and the matrices; returns the matrices.
 
@@ -295,6 +296,7 @@ def make(
     question_id: one of the run's `split` in place of texts (`from_data`).
     seed: which of the run's; the best where None.
     allow_code: see `as2jax.load`.
+    excel: whether the matrices are for Excel, see `tables.write`.
 
   """
   output = epath.Path(output)
@@ -317,7 +319,7 @@ def make(
     draw(panels, output, opened.folder.name)
     for panel in panels:
       mode = f".{panel.mode.replace(' ', '-')}" if panel.mode else ""
-      write_whole(output.with_suffix(f"{mode}.tsv"), table(panel))
+      write_whole(output.with_suffix(f"{mode}.tsv"), table(panel, excel))
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return panels
@@ -358,9 +360,12 @@ def draw(panels: Sequence[Similarity], output: epath.Path, name: str) -> None:
     figure.savefig(file, format=output.suffix.lower()[1:])
 
 
-def table(similarity: Similarity) -> str:
+def table(similarity: Similarity, excel: bool = False) -> str:
   """Returns the matrix as tab-separated text: candidate words across, question words down."""
-  lines = ["\t".join(["", *similarity.candidate])]
-  for word, values in zip(similarity.question, similarity.values, strict=True):
+  across, down = list(similarity.candidate), list(similarity.question)
+  if excel:
+    across, down = [list(map(tables.neutral, words)) for words in (across, down)]
+  lines = [tables.MARK * excel + "\t".join(["", *across])]
+  for word, values in zip(down, similarity.values, strict=True):
     lines.append("\t".join([word, *(f"{value:.6f}" for value in values)]))
   return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from as2jax.runtime import processes
+from as2jax.runtime.streams import visible
 
 
 class Progress:
@@ -45,9 +46,9 @@ class Progress:
   def say(self, text: str) -> None:
     """Prints a line, above the bar where there is one."""
     if not self.bar.disable:
-      self.bar.console.print(text)
+      self.bar.console.print(visible(text))
     elif processes.first():
-      print(text, file=sys.stderr, flush=True)
+      print(visible(text), file=sys.stderr, flush=True)
 
   def phase(self, name: str) -> None:
     """Shows what begins: reading, tokenising, compiling, training or evaluating."""
