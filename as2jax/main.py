@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
   from as2jax.config import jobs, overrides
 
   if not options.config:
-    raise InputError(f"--config is missing: name a config, as {jobs.EXAMPLE}")
+    raise InputError(f"--config is missing: name a config, as --config={jobs.EXAMPLE}")
   config = jobs.load(options.config, options.allow_code)
   settings = []
   for given in others:

@@ -201,7 +201,7 @@ def test_standard_streams_may_be_closed_full_or_of_another_encoding(
   line = f"{setting} {sys.executable} -m as2jax rank {command}"
   done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == status and out in done.stdout and error in done.stderr, done
-  assert bool(done.stdout) == bool(out) and done.stderr.count("\n") == bool(error), done
+  assert bool(done.stdout) == bool(out) and "Traceback" not in done.stderr, done
   for module in ("as2jax", "as2jax.main") if not error else ():
     assert (
       subprocess.check_output([sys.executable, "-m", module, "--version"], cwd=ROOT) == b"0.1.0\n"
@@ -319,7 +319,7 @@ def test_messages_name_the_options_of_the_command(
   run = str(finished_run("bm25"))
   assert app.run(["train", "wikiqa_baseline:word_overlap,sample", "-o", run]) == 2
   error = capsys.readouterr().err
-  assert "Give another --output" in error and f"`as2jax train {run}`" in error
+  assert "Give another folder" in error and f"`as2jax train {run}`" in error
   assert "--workdir" not in error and "--config" not in error
   copy = str(shutil.copytree(run, tmp_path / "copy"))
   assert app.run(["train", copy]) == 0

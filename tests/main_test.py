@@ -93,7 +93,7 @@ def test_overrides(override, key, value):
     ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["it is a section", "rate"]),
     ([f"--config={TRIPLET}", "epochs=1"], ["no option 'epochs=1'"]),
     (["--config=configs/rerun.py"], ["--config=rerun:runs/x/config.json"]),
-    (["--config=rerun:nowhere.json"], ["no file nowhere.json", "--workdir"]),
+    (["--config=rerun:nowhere.json"], ["no file nowhere.json", "into its folder"]),
   ],
 )
 def test_a_wrong_command_line_is_one_line(argv, parts):
@@ -166,7 +166,7 @@ def test_a_value_out_of_range_is_named(setting, tmp_path):
   "settings, folder, message",
   [
     ({}, "", "--workdir is missing"),
-    ({}, "file", "--workdir=.*file cannot be"),
+    ({}, "file", "file cannot be"),
     ({"mode": "predict"}, "x", "holds no run"),
     ({"data__max_length": 1000}, "x", "128 positions"),
     ({"sharding__tensor": 7}, "x", "devices"),

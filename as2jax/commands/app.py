@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -40,7 +41,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
   if words == ["--version"]:
     print(__version__)
     return 0
-  return process.guarded(functools.partial(_run, words), words=process.in_words_of_the_command)
+  return process.guarded(functools.partial(_run, words), words=lambda text: in_words(text, words))
+
+
+def in_words(text: str, arguments: Sequence[str]) -> str:
+  """Return a message in the words of the verb that a command line names."""
+  command: Any = typer.main.get_command(app)
+  for word in arguments[:2]:
+    command = getattr(command, "commands", {}).get(word, command)
+  options = {name for parameter in command.params for name in parameter.opts}
+  return process.in_words_of_the_command(text, options)
 
 
 def _run(arguments: list[str]) -> int | None:

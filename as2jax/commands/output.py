@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
+from as2jax.runtime.errors import InputError
+
 Form = Annotated[
   Literal["auto", "text", "json"],
   Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
@@ -21,6 +23,12 @@ Excel = Annotated[
 def option(about: str, *names: str, metavar: str | None = None, kind: Any = str) -> Any:
   """Return the type of an option; of the `kind` list[str], it may be given several times."""
   return Annotated[kind, Option(*names, metavar=metavar, help=about)]
+
+
+def check_excel(excel: bool, target: str) -> None:
+  """Raise InputError where `--excel` is for another file than CSV or TSV."""
+  if excel and not target.lower().endswith((".csv", ".tsv")):
+    raise InputError(f"--excel is for a file that ends in .csv or .tsv, not {target or 'text'}")
 
 
 def as_json(form: str) -> bool:

@@ -1,8 +1,8 @@
 """What surrounds the work of a command: logging, signals, several hosts, messages, exit status.
 
-The exit status is 0; 1 where what was asked for failed (counts differ, a run of a sweep failed) or
-for an error of ours; 2 for a mistake in the input or a full disk; 75 after SIGTERM and 130 after
-SIGINT, after which the same command goes on; 1 where nobody reads what it prints.
+The exit status is 0; 1 where what was asked for failed (counts differ, a run of a sweep failed),
+where nobody reads what is printed, or for an error of ours; 2 for a mistake in the input or a full disk; 75 after SIGTERM and 130 after
+SIGINT, after which the same command goes on.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from as2jax.runtime import devices, preemption, processes, streams
 from as2jax.runtime.errors import InputError
@@ -149,9 +149,14 @@ def _described(error: Exception) -> tuple[int, str]:
   )
 
 
-def in_words_of_the_command(text: str) -> str:
-  """Return a message about `python -m as2jax.main`'s flags in the words of `as2jax train`."""
+def in_words_of_the_command(text: str, options: Collection[str]) -> str:
+  """Return a message about `python -m as2jax.main`'s flags in the words of a verb with `options`.
+
+  What only other verbs have is advised with the whole command.
+  """
+  text = re.sub(r"--config=rerun:(\S+?)/config\.json --workdir=", r"as2jax train \1 -o ", text)
   text = re.sub(r"--config=rerun:(\S+?)/config\.json\b", r"`as2jax train \1`", text)
-  text = text.replace("--config.mode=evaluate", "as2jax evaluate")
   text = re.sub(r"--config\.(?=[a-z])", "--set ", text)
+  if "--columns" not in options:
+    text = re.sub(r"(?<!as )--(?=columns |drop\b)", "as2jax data convert FILE NEW --", text)
   return text.replace("--workdir", "--output")

@@ -53,8 +53,9 @@ def rank(
   """Ranks the candidates of each question. Other columns of the file are carried through."""
   from as2jax.data import tables
 
-  if target or excel:
-    tables.check_target(target, source=file, excel=excel)
+  output.check_excel(excel, target)
+  if target:
+    tables.check_target(target, source=file)
   process.quiet_libraries()
   from as2jax.inference.open import rank_file
 

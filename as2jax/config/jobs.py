@@ -26,11 +26,8 @@ from as2jax.runtime.files import read_json
 
 PACKAGE = "as2jax.jobs"
 FOLDERS = ("jobs", "../configs")  # beside the package's folders: installed, or in a repository
-RERUN = (
-  "rerun",
-  "configs/rerun.py",
-)  # in place of a job: the config of a run, rerun:runs/x/config.json
-EXAMPLE = "--config=wikiqa_triplet:sample (which needs no data and no network)"
+RERUN = ("rerun", "configs/rerun.py")  # in place of a job: the config of a run, rerun:runs/x/config.json
+EXAMPLE = "wikiqa_triplet:sample (which needs no data and no network)"
 
 _folders: dict[str, dict[str, Any]] = {}  # of a run's config: values of `base.FOLDERS`
 
@@ -41,7 +38,7 @@ def folder() -> pathlib.Path:
   for name in FOLDERS:
     if (root / name / "__init__.py").is_file():
       return (root / name).resolve()
-  raise FileNotFoundError(f"{root} has no folder of jobs: install as2jax again")
+  raise FileNotFoundError(f"{root} has no folder of jobs: install the package again")
 
 
 def names() -> list[str]:
@@ -86,24 +83,24 @@ def load(job: str, allow_code: bool = False) -> ConfigDict:
   if not os.path.isfile(file):
     close = difflib.get_close_matches(pathlib.Path(name).stem, names(), 1)
     hint = f"did you mean {close[0]}?" if close else f"the jobs are {', '.join(names())}"
-    raise InputError(f"--config={job}: there is no file {file}, and no job has this name; {hint}")
+    raise InputError(f"{job}: there is no file {file}, and no job has this name; {hint}")
   spec = importlib.util.spec_from_file_location("config_file", file)
   if spec is None or spec.loader is None:
-    raise InputError(f"--config={job}: {file} is no Python file; give such as {EXAMPLE}")
+    raise InputError(f"{job}: {file} is no Python file; give such as {EXAMPLE}")
   try:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     config = loaded.get_config(*words)
   except InputError as error:
-    raise InputError(f"--config={job}: {error}") from error
+    raise InputError(f"{job}: {error}") from error
   except Exception as error:  # a config file may raise anything
     place = f"{file}:{error.lineno}" if isinstance(error, SyntaxError) else file
     for frame in traceback.extract_tb(error.__traceback__):
       if os.path.realpath(frame.filename) == os.path.realpath(file):
         place = f"{file}:{frame.lineno}"
-    raise InputError(f"--config={job}: {place}: {type(error).__name__}: {error}") from error
+    raise InputError(f"{job}: {place}: {type(error).__name__}: {error}") from error
   if not isinstance(config, ConfigDict):
-    raise InputError(f"--config={job}: get_config() gives a {type(config).__name__}, no ConfigDict")
+    raise InputError(f"{job}: get_config() gives a {type(config).__name__}, no ConfigDict")
   registry.allow_code(config)
   return config.lock()
 
@@ -125,7 +122,7 @@ def of_run(file: str | None, allow_code: bool = False) -> ConfigDict:
   if not file:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   if not epath.Path(file).is_file():
-    raise InputError(f"there is no file {file}; a run writes its config.json into its --workdir")
+    raise InputError(f"there is no file {file}; a run writes its config.json into its folder")
   path = epath.Path(file)
   stored = read_json(bound.file(path.parent, path.name))
   for key in ("model", "loss"):

@@ -370,9 +370,9 @@ def _published_embedder(config: ConfigDict) -> None:
 
 
 def reranker(config: ConfigDict) -> None:
-  """Train a published cross-encoder (--config.encoder.pretrained) by the loss of `accurate`.
+  """Train a published cross-encoder (encoder.pretrained) by the loss of `accurate`.
 
-  Of three and more classes, --config.model.label is the one that means "answers the question".
+  Of three and more classes, model.label is the one that means "answers the question".
   """
   config.model = words.named("reranker", label=placeholder(int), dropout=0.1)
   config.encoder.name = "reranker"

@@ -48,7 +48,7 @@ transfer = _sets(
   "Train TANDA's first stage, a general ranker.", {"epochs": 2, "optimizer.rate": 2e-5}
 )
 adapt = _sets(
-  "Train TANDA's second stage: go on from --config.warm_start.run with a small learning rate.",
+  "Train TANDA's second stage: go on from warm_start.run with a small learning rate.",
   {"warm_start.scope": "all", "epochs": 2, "optimizer.rate": 1e-6},
 )
 grouped = _sets(
@@ -120,7 +120,7 @@ def in_batch(config: ConfigDict) -> None:
 
 
 def distil(config: ConfigDict) -> None:
-  """Learn the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
+  """Learn the scores of data.teachers (`as2jax lab distill`) in place of labels."""
   scale = config.loss.get("scale", over_pairs(config))
   config.loss = named("distillation", scale=scale, temperature=1.0)
   config.data.train_filter = "all"  # labels are not read

@@ -176,7 +176,7 @@ def convert(
 
   Raises InputError: see `user_files.read`; or a target that is no table, or the source itself.
   """
-  tables.check_target(target, "the target", source=source, excel=excel)
+  tables.check_target(target, "the target", source=source)
   if datasets.is_named(source):
     data = datasets.by_address(source, columns=columns, drop=drop)
     own = OwnFile(data.splits[data.split], {}, Problems(), True)

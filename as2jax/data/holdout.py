@@ -39,7 +39,7 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
       f"data.holdout = {fraction}: of the {len(train)} training questions of {dataset.name}, "
       f"{len(held)} would be held out, {answerable} of them with an answer, and {len(rest)} left; "
       "give another part, label the right candidates 1, or select on dev: data.holdout=0, and for "
-      "your own files --dev=FILE"
+      "your own files data.dev=FILE"
     )
   statistics, overlap = dataset.facts()
   parts = {"train": rest, NAME: held}

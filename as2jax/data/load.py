@@ -90,8 +90,8 @@ def _own(section: Any) -> Dataset:
     raise InputError(f"data.columns and data.drop are for data.name={FILES}, not for {ASNQ_FILES}")
   if not any(paths.values()):
     raise InputError(
-      f"data.name = {section.name!r} needs the paths of your files: give --config.data."
-      + ", --config.data.".join(paths)
+      f"data.name = {section.name!r} needs the paths of your files: give data."
+      + ", data.".join(paths)
     )
   splits = {}
   for split, path in paths.items():

@@ -208,9 +208,8 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
   places = ", ".join(str(place) for place in (*_places(spec, root), downloads))
   raise InputError(
     f"{lacks}. Looked in {places}; {reason}. "
-    f"To get the data: {how}, and name the folder in AS2JAX_DATA or --config.data.root. To run "
-    "the same command on the embedded sample instead, add `:sample` after the config file's name, "
-    "e.g. --config=configs/wikiqa_triplet.py:sample"
+    f"To get the data: {how}, and name the folder in AS2JAX_DATA. A job trains on the embedded "
+    "sample instead with `:sample` after its name: as2jax train wikiqa_triplet:sample -o RUN"
   )
 
 

@@ -307,22 +307,13 @@ def resolve_columns(
 
 
 def check_target(
-  target: str,
-  option: str = "--output",
-  *,
-  source: str = "",
-  forms: Sequence[str] = SUFFIXES,
-  excel: bool = False,
+  target: str, option: str = "--output", *, source: str = "", forms: Sequence[str] = SUFFIXES
 ) -> None:
   """Raise InputError where no table can be written to `target`; make its folder where it can.
 
   `option` is what the message calls it; `source` the file whose rows will be written, which must be
-  another; `forms` the suffixes that it may have ("" for any), of which `excel` wants .csv or .tsv.
+  another; `forms` the suffixes that it may have ("" for any).
   """
-  if excel and not target.lower().endswith(tuple(DELIMITERS)):
-    raise InputError(
-      f"--excel is for a file that ends in .csv or .tsv, and {option} is {target or 'missing'}"
-    )
   suffix = os.path.splitext(target)[1].lower()
   if not target.lower().endswith(tuple(forms)):
     raise InputError(f"{option}={target}: name a file that ends in {', '.join(forms)}")

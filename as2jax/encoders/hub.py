@@ -23,7 +23,7 @@ DOWNLOADED = (
 )
 SAFETENSORS = (WEIGHTS, INDEX, "model-*-of-*.safetensors")
 TORCH = (TORCH_WEIGHTS, TORCH_INDEX, "pytorch_model-*-of-*.bin")
-SAMPLE = "`:sample` after the config file's name runs the same with the small packaged encoder"
+SAMPLE = "`:sample` after a job's name trains the same with the small packaged encoder"
 HUB_TIMEOUT = 5.0  # seconds
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -98,8 +98,8 @@ def found_file(name: str, root: str) -> epath.Path:
     if name and epath.Path(f"{place}{archive.removesuffix(':')}").exists():
       return epath.Path(f"{place}{archive}{member}")
   raise InputError(
-    f"{name!r} is neither here nor in {data_folder(root)}: name the file in the config (such as "
-    "--config.encoder.vectors=/data/glove.6B.300d.txt), or have vectors trained on the text at "
+    f"{name!r} is neither here nor in {data_folder(root)}: name the file in the config, such as "
+    "encoder.vectors=/data/glove.6B.300d.txt, or have vectors trained on the text at "
     "hand: as2jax lab vectors"
   )
 

@@ -157,7 +157,7 @@ def _published(name: str, folder: epath.Path, memory: Any, absent: str) -> Sente
   if memory and not (memory / SENTENCE).exists():
     write_whole(memory / SENTENCE, now + "\n")
   elif memory:
-    advice = "put the folder back as it was, or train again in another --workdir"
+    advice = "put the folder back as it was, or train again in another folder"
     then = read_object(memory / SENTENCE, advice)
     for key, value in json.loads(now).items():
       if then.get(key, value) != value:

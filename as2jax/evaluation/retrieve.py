@@ -214,7 +214,7 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, depth: int | None = N
   folder = epath.Path(run) / inside
   if not (folder / "run.trec").exists():
     raise InputError(
-      f"data.ranking = {str(run)!r}: there is no eval/{split}/run.trec: name the --workdir of a finished "
+      f"data.ranking = {str(run)!r}: there is no eval/{split}/run.trec: name the folder of a finished "
       f"run of one seed that was evaluated on {split} (evaluation.splits)"
     )
   ranking = trec_files.read_run(bound.file(run, f"{inside}/run.trec"))

@@ -333,7 +333,7 @@ def _run(name: str, split: str) -> Source:
 
   trained, evaluated = results.read(name), []
   if not trained:
-    raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
+    raise InputError(f"{name} holds no results.json: give the folder of a finished run")
   for content in (results.read(name, "evaluation.json"), trained):  # the later one first
     if not content:
       continue

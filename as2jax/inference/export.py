@@ -122,7 +122,7 @@ def published_form(model: System) -> PublishedForm:
   if not form.pooler and not family.bare_head:
     raise InputError(
       f"model.pooler = False: {family.classes}ForSequenceClassification always has a tanh layer "
-      "before its head; train with --config.model.pooler=True"
+      "before its head; set model.pooler to True in training"
     )
   return form
 

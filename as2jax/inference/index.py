@@ -184,7 +184,7 @@ class Index:
     if ranker.has_vectors and ranker.similarity not in exact_search.SIMILARITIES:
       raise InputError(
         f"model.score = {ranker.similarity!r}: documents can be searched by "
-        f"{', '.join(exact_search.SIMILARITIES)}; train with --config.model.score set to one"
+        f"{', '.join(exact_search.SIMILARITIES)}; set model.score to one in training"
       )
 
   @classmethod

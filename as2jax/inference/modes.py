@@ -53,7 +53,8 @@ def prepare(config: Any, workdir: str) -> str:
   check.check(config)
   if config.evaluation.data and config.mode != "evaluate":
     raise InputError(
-      f"evaluation.data = {config.evaluation.data!r} is for a finished run: add --config.mode=evaluate"
+      f"evaluation.data = {config.evaluation.data!r} is for a finished run: "
+      "as2jax evaluate RUN --data=NAME:SPLIT"
     )
   # Only now: they take a second and more, which a mistake above should not cost.
   from as2jax.runtime import compile_cache, cpu_compiler, devices, processes

@@ -255,8 +255,8 @@ def _similarity(folder: epath.Path) -> str:
   if not (folder / sentence_folder.MODULES).exists():
     raise InputError(
       f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and no sequence classifier), which "
-      "was not trained to rank; train it, or run the job wikiqa_baseline:mean with "
-      "--config.encoder.pretrained set to it"
+      "was not trained to rank; train it, or take its vectors as they are: as2jax train "
+      f"wikiqa_baseline:mean -o RUN --set encoder.pretrained={folder}"
     )
   name = sentence_folder.similarity(folder) or SIMILARITIES[0]
   if name not in SIMILARITIES:

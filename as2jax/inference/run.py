@@ -64,7 +64,7 @@ class Run:
     """Reads the config; data, weights and devices are touched by `ranker` alone.
 
     Args:
-      folder: `--workdir` of the run.
+      folder: of the run.
       config: of the same model, in place of the run's own: for other data or devices.
       data: whether the config's data set is read, too; by default where `config` is given.
       dtype: of the encoder's computation, float32 or bfloat16; None: the config's.
@@ -193,7 +193,7 @@ class Run:
     elif self.components.model.layout == "joint":
       raise InputError(
         f"{self.config.model.name} ranks the best candidates of another ranker again: name the run "
-        "file of its ranking of these questions in predict.ranking (as2jax rank: --ranking)"
+        "file of its ranking of these questions in predict.ranking (as2jax rank RUN FILE --ranking=RUN_FILE)"
       )
 
   @functools.cached_property
@@ -260,4 +260,4 @@ def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
   changed = differences(default | flatten(there), flatten(json.loads(config.to_json())))
   if used := [line for line in changed if line.strip().startswith(USED)]:
     text = "\n".join([f"{path.parent} holds a run of another model:", *used])
-    raise InputError(f"{text}\nUse --config=rerun:{path}")
+    raise InputError(f"{text}\nLeave these keys as they are there, or train another run with them")

@@ -201,7 +201,7 @@ def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, Non
 def _acquire(held: contextlib.ExitStack, workdir: epath.Path, option: str) -> None:
   from filelock import FileLock, Timeout
 
-  option = option or f"--workdir={workdir}"
+  option = option or str(workdir)
   try:
     workdir.mkdir(parents=True, exist_ok=True)
     if "://" not in str(workdir):

@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"  # in the folder of a step
 AGAIN = (
   ". Put the files back, or run the training command again (in a finished run's folder, delete "
   "results.json first): it goes on from the newest whole checkpoint, to the bit. Where none is left, "
-  "repeat the run in another --workdir with --config=rerun:FOLDER/config.json"
+  "repeat the run: --config=rerun:FOLDER/config.json --workdir=ANOTHER"
 )
 
 
@@ -253,7 +253,7 @@ class Checkpoints:
     except (ValueError, KeyError, FileNotFoundError) as error:
       raise InputError(
         f"{path} cannot be restored: {error}. Was it written by another model? Start in another "
-        "--workdir, or delete this one."
+        "folder, or delete this one."
       ) from error
     progress = processes.by_first(lambda: read_manifest(path, whole=False)["progress"])
     return restored["state"], progress

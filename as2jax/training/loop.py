@@ -307,7 +307,7 @@ class Trainer:
     if wrong:
       raise InputError(
         f"step {self.step}: {wrong[0]} (one of {len(wrong)} arrays of the state) is not finite: "
-        "training has diverged. Lower optimizer.rate, in another --workdir"
+        "training has diverged. Lower optimizer.rate, in another folder"
       )
     self.log.flush(durable=True)
     progress = {

@@ -123,7 +123,7 @@ class StepLog:
     for i in np.flatnonzero(values[TAKEN] & ~finite):
       raise InputError(
         f"step {step}, seed {self.seeds[i]}: the loss is {values['loss'][i]} (gradient norm "
-        f"{values['gradient_norm'][i]}): training has diverged. Lower optimizer.rate, in another --workdir"
+        f"{values['gradient_norm'][i]}): training has diverged. Lower optimizer.rate, in another folder"
       )
     self.values.append(values)
     self.pending = None

@@ -37,7 +37,7 @@ PARTS = {
   "tokenizer": "the tokeniser with its vocabulary",
   "inputs": "what the input {!r} has counted",
 }
-CHANGED = "it was changed by hand; give another --workdir"
+CHANGED = "it was changed by hand; give another folder"
 SHOWN = 12  # hexadecimal digits of a digest in a message
 SMALL = 8 << 20  # bytes of users' files that a finished run compares before it returns its results
 
@@ -78,8 +78,8 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
     raise InputError(
       f"{workdir} holds a run of another config:\n"
       + "\n".join(changed)
-      + "\nOnly seeds can be added, where they train one by one. Give another --workdir, or "
-      f"repeat that run with --config=rerun:{path}"
+      + "\nOnly seeds can be added, where they train one by one. Give another folder, or "
+      f"repeat that run with --config=rerun:{workdir}/config.json"
     )
   return before == new["seeds"]
 
@@ -150,10 +150,8 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
       now["architecture"] = {**now["architecture"], name: repr(rate)}
   known = {**now, "changed": []}
   if begun(workdir):
-    advice = (
-      "The run cannot go on with what it did not begin with: put it back, or start in another"
-    )
-    was = _compare(workdir, now, f"{advice} --workdir")
+    advice = "The run cannot go on with what it did not begin with: put it back, or start in another folder"
+    was = _compare(workdir, now, advice)
     known = _merged(was, now)
     known["changed"] = list(dict.fromkeys((*was["changed"], *_changes(workdir, was, now))))
   for part in ("best", "results", "warm_start", bound.FILES):  # of the end, and of what began
@@ -211,7 +209,8 @@ def read(workdir: epath.PathLike) -> dict:
   if not begun(workdir):
     raise InputError(f"{workdir} holds no checkpoint and no results: train first")
   raise InputError(
-    f"{epath.Path(workdir) / bound.NAME} is missing: put it back, or train again in another --workdir"
+    f"{epath.Path(workdir) / bound.NAME} is missing: put it back, or train again: "
+    f"--config=rerun:{workdir}/config.json --workdir=ANOTHER"
   )
 
 

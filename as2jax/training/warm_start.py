@@ -66,8 +66,8 @@ class WarmStart:
     path, content = bound.file(self.run, "config.json"), results.read(self.run)
     if content is None:
       raise InputError(
-        f"warm_start.run = {self.run} holds no finished run: name another --workdir, or run it to its "
-        f"end first, with --config=rerun:{path} --workdir={self.run}"
+        f"warm_start.run = {self.run} holds no finished run: name another folder, or run it to its "
+        f"end first: --config=rerun:{self.run}/config.json --workdir={self.run}"
       )
     self.content = content
     self.config = read_object(path, "it was changed by hand; put it back as it was")
@@ -145,7 +145,7 @@ class WarmStart:
     for old, now in zip(before["seeds"], self.record["seeds"]):
       if old != now:
         changed.append(f"  seed {now['seed']}: {shown(old)} then, {shown(now)} now")
-    advice = "Put it back as it was, or start in another --workdir"
+    advice = "Put it back as it was, or start in another folder"
     self._refuse("has changed since this run began from it", changed, advice)
 
   def _refuse(self, problem: str, lines: list[str], advice: str) -> None:

@@ -181,7 +181,7 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
 
 def test_what_is_not_there_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
-  with pytest.raises(InputError, match="glove.6B.300d.txt.*--config.encoder.vectors.*lab vectors"):
+  with pytest.raises(InputError, match="glove.6B.300d.txt.*encoder.vectors=.*lab vectors"):
     modes.run(untrained(config("triplet", static("glove/glove.6B.300d.txt"))), str(tmp_path / "a"))
   with pytest.raises(InputError, match="'elmo': no such folder.*options.json"):
     modes.run(untrained(config("triplet", recipes.elmo)), str(tmp_path / "b"))

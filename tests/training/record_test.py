@@ -393,7 +393,7 @@ def test_claim_writes_once_and_then_compares(tmp_path):
   with pytest.raises(InputError, match=r"optimizer.rate: 0.001 there, 0.1 now\n.*seeds: \[0, 1\]"):
     record.claim(tmp_path, claimed(optimizer={"rate": 0.1}, seeds=(0,)))
   (tmp_path / "config.json").write_text("[1]")
-  with pytest.raises(InputError, match="config.json: .*give another --workdir"):
+  with pytest.raises(InputError, match="config.json: .*give another folder"):
     record.claim(tmp_path, claimed())
 
 

@@ -137,7 +137,7 @@ def recall(
   train = questions()
   if train is None:
     raise InputError(
-      f"--workdir={workdir} does not hold what {entry.name!r} counts in the training data "
+      f"{workdir} does not hold what {entry.name!r} counts in the training data "
       f"({FOLDER}/{entry.name}.json): train first"
     )
   # Through JSON, so that the run that fits and those that read have equal values.
@@ -160,7 +160,7 @@ def save(values: Any, source: str, path: epath.PathLike) -> None:
 
 def load(path: epath.PathLike) -> Any:
   """Return the values that `save` wrote; InputError where they cannot be read, or were changed."""
-  again = "train again, into another --workdir"
+  again = "train again, into another folder"
   try:
     content = read_json(path, MAX_BYTES)
     if content["version"] == VERSION and content["sha256"] == digest(content["values"]):

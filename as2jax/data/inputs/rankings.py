@@ -159,7 +159,7 @@ def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Pat
   if not source:
     raise InputError(
       f"{key} is missing: this model ranks the best candidates of another ranker again; name the "
-      "--workdir of its run, or its run file (with {split} in place of the split's name)"
+      "folder of its run, or its run file (with {split} in place of the split's name)"
     )
   path = epath.Path(source.replace("{split}", split))
   if epath.Path(source).is_dir():
@@ -205,8 +205,8 @@ class TeacherScores(Input):
     named = resources.config.data.teachers
     if not named:
       raise InputError(
-        "data.teachers is empty, and this loss learns from a teacher: name the --workdir of runs that "
-        "have ranked train (--config.mode=evaluate --config.evaluation.splits=train,), folders of "
+        "data.teachers is empty, and this loss learns from a teacher: name the folder of runs that "
+        "have ranked train (as2jax evaluate RUN --splits=train), folders of "
         "as2jax lab distill, run files, or JSON-lines"
       )
     files = [run_file(teacher, "train", key="data.teachers") for teacher in named]

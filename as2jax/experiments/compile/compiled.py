@@ -57,7 +57,7 @@ def scaled(config: Any, parts: int) -> Any:
   if parts % shards:
     raise InputError(
       f"batch.shards = {shards} does not divide the {parts} parts of the mesh: set "
-      "--config.batch.shards=1"
+      "batch.shards to 1"
     )
   with scaled_config.unlocked():
     for key in ("examples", "rows", "predict_rows", "shards"):

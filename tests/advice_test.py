@@ -1,0 +1,107 @@
+"""Advice is true: a flag, a command or a key that a message names is one of the verb that prints it."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+import typer
+
+from as2jax.commands import app
+from as2jax.config import jobs
+from as2jax.config.overrides import flatten
+
+ROOT = pathlib.Path(app.__file__).parents[1]
+RUN = "rank,evaluate,report,export,explain,serve"
+TABLES = "rank,train,evaluate,data check,data convert,lab mine,lab distill"
+PRINTED = {  # modules -> the verbs that may print their messages
+  "commands/documents": "index",
+  "config/overrides config/recipes inference/modes": "train,lab sweep",
+  "config/jobs data/load data/holdout data/inputs/rankings": "train,lab sweep,evaluate",
+  "data/tables data/user_files data/source data/dataset": f"{TABLES},index",
+  "encoders/hub encoders/open_encoder data/inputs/protocol": f"train,index,{RUN}",
+  "evaluation/results evaluation/retrieve evaluation/tasks runtime/sharding": "train,evaluate",
+  "evaluation/run_scores": "compare,report",
+  "experiments/compile/chips experiments/compile/compiled": "lab compile",
+  "experiments/distil experiments/working_folder": "lab distill",
+  "experiments/mine experiments/working_folder": "lab mine",
+  "experiments/near_duplicates": "data near-duplicates",
+  "experiments/papers/measured": "lab measured",
+  "experiments/papers/plan": "lab paper",
+  "experiments/sweeps/points": "lab sweep",
+  "experiments/train_vectors": "lab vectors",
+  "inference/explain": "explain",
+  "inference/export": "export",
+  "inference/run inference/open inference/ranker inference/index": f"index,{RUN}",
+  "report/make": "report",
+  "runtime/profiling training/build training/loop training/metrics_log training/warm_start": "train",
+  "training/record training/checkpoints runtime/files runtime/cache runtime/devices": f"train,{RUN}",
+}
+# Of `python -m as2jax.main`, of its processes and of style sheets.
+OTHERS = (
+  "main inference/reevaluate runtime/processes experiments/sweeps/local_executor report/figures"
+)
+FRAGMENT = re.compile(r" ?--[a-zX.]+(=X)?|.*(runs/X)")
+FOREIGN = re.compile(r"(pip install|xprof|hf) [^`;:(]*")
+
+
+def messages(module):
+  """The texts of a module that are no docstrings, with X for what is filled in."""
+  tree, inside = ast.parse((ROOT / f"{module}.py").read_text()), set()
+  for node in ast.walk(tree):
+    inside |= set(map(id, getattr(node, "values", ()) if isinstance(node, ast.JoinedStr) else ()))
+    inside |= {id(node.value)} if isinstance(node, ast.Expr) else set()
+  for node in ast.walk(tree):
+    if isinstance(node, (ast.JoinedStr, ast.Constant)) and id(node) not in inside:
+      parts = getattr(node, "values", [node])
+      text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in parts)
+      if re.search(r"(?<![\w-])--[a-z]|as2jax [a-z]|set [a-z]+\.", text) and not FRAGMENT.fullmatch(
+        text
+      ):
+        yield FOREIGN.sub("", text)
+
+
+def options(line):
+  """The flags of the verb that a line of words begins with; none of no verb."""
+  command = typer.main.get_command(app.app)
+  for word in line.split()[:2]:
+    command = getattr(command, "commands", {}).get(word, command)
+  flags = {name for parameter in command.params for name in parameter.opts}
+  return set() if hasattr(command, "commands") else flags
+
+
+def wrong(text, verb):
+  """What a message names that the verb, or the command it names, does not have."""
+  text, found = app.in_words(text, verb.split()), []
+  for line in re.findall(r"as2jax ([a-z][^;,()`\n]*)", text):
+    found += [] if options(line) else [line]
+    found += set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", line)) - options(line)
+    text = text.replace(line, "")
+  return found + sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z_-]*", text)) - options(verb))
+
+
+@pytest.mark.parametrize("modules", PRINTED)
+def test_flags_and_commands_in_messages_are_those_of_the_verb(modules):
+  said = [text for module in modules.split() for text in messages(module)]
+  assert said
+  for verb in PRINTED[modules].split(","):
+    assert {text: wrong(text, verb) for text in said if wrong(text, verb)} == {}, verb
+
+
+def test_every_message_is_looked_at_and_its_keys_are_there():
+  listed, keys, said = {*" ".join(PRINTED).split(), *OTHERS.split()}, set(), ""
+  for path in ROOT.rglob("*.py"):
+    module = str(path.relative_to(ROOT))[:-3]
+    if not module.startswith(("commands/", "jobs/")):
+      texts = list(messages(module))
+      assert module in listed or not [text for text in texts if "--" in text], (module, texts)
+      said += "; ".join(["", *texts])
+  for job in (
+    "wikiqa_triplet:sample",
+    "wikiqa_cassie",
+    "wikiqa_baseline:glove",
+    "wikiqa_crossencoder",
+  ):
+    keys |= flatten(jobs.load(job)).keys()
+  named = set(re.findall(r"(?:--set |set |--config\.)([a-z_]+\.[a-z_]+)", said))
+  assert len(named) > 5 and named <= keys, named - keys
