@@ -102,7 +102,7 @@ def test_a_broken_source_names_its_line_and_leaves_nothing(tmp_path):
 
 def test_absent_data_is_one_message_and_no_other_data(tmp_path):
   places = ("root/wikiqa", "root", "root/WikiQACorpus", "cache/downloads/wikiqa")
-  told = ["WikiQA-train.tsv", SPECS["wikiqa"].url, "AS2JAX_DATA", "--config.data.root", ":sample"]
+  told = ["WikiQA-train.tsv", SPECS["wikiqa"].url, "AS2JAX_DATA", ":sample"]
   for download, reason in ((True, "the download failed"), (False, "downloading is switched off")):
     with pytest.raises(InputError) as error:
       load("wikiqa", root=str(tmp_path / "root"), download=download)
