@@ -32,10 +32,11 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "experiments/train_vectors": "lab vectors",
   "inference/explain": "explain",
   "inference/export": "export",
+  "inference/serve": "serve",
   "inference/run inference/open inference/ranker inference/index": f"index,{RUN}",
   "report/make": "report",
   "runtime/profiling training/build training/loop training/metrics_log training/warm_start": "train",
-  "training/record training/checkpoints runtime/files runtime/cache runtime/devices": f"train,{RUN}",
+  "training/record training/checkpoints runtime/files runtime/bound runtime/cache": f"train,{RUN}",
 }
 # Of `python -m as2jax.main`, of its processes and of style sheets.
 OTHERS = (
@@ -100,7 +101,7 @@ def test_every_message_is_looked_at_and_its_keys_are_there():
     "wikiqa_triplet:sample",
     "wikiqa_cassie",
     "wikiqa_baseline:glove",
-    "wikiqa_crossencoder",
+    "wikiqa_cete:glove",
   ):
     keys |= flatten(jobs.load(job)).keys()
   named = set(re.findall(r"(?:--set |set |--config\.)([a-z_]+\.[a-z_]+)", said))

@@ -42,8 +42,8 @@ def read(folder: epath.PathLike) -> dict[str, Any]:
     return {}
   except ValueError as error:
     raise InputError(
-      f"{path} is missing, of an earlier version of as2jax, damaged or changed by hand ({error}): put it "
-      f"back, or move {folder} away and repeat the command that made it"
+      f"{path} is not what was written ({error}): put it back, or move {folder} away and repeat the "
+      "command that made it"
     ) from None
 
 
