@@ -35,6 +35,7 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "inference/serve": "serve",
   "inference/run inference/open inference/ranker inference/index": f"index,{RUN}",
   "report/make": "report",
+  "runtime/registry": f"train,index,search,lab sweep,lab mine,lab distill,lab compile,{RUN}",
   "runtime/profiling training/build training/loop training/metrics_log training/warm_start": "train",
   "training/record training/checkpoints runtime/files runtime/bound runtime/cache": f"train,{RUN}",
 }
@@ -102,6 +103,7 @@ def test_every_message_is_looked_at_and_its_keys_are_there():
     "wikiqa_cassie",
     "wikiqa_baseline:glove",
     "wikiqa_cete:glove",
+    "wikiqa_crossencoder",
   ):
     keys |= flatten(jobs.load(job)).keys()
   named = set(re.findall(r"(?:--set |set |--config\.)([a-z_]+\.[a-z_]+)", said))

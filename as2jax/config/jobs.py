@@ -26,7 +26,10 @@ from as2jax.runtime.files import read_json
 
 PACKAGE = "as2jax.jobs"
 FOLDERS = ("jobs", "../configs")  # beside the package's folders: installed, or in a repository
-RERUN = ("rerun", "configs/rerun.py")  # in place of a job: the config of a run, rerun:runs/x/config.json
+RERUN = (
+  "rerun",
+  "configs/rerun.py",
+)  # in place of a job: the config of a run, rerun:runs/x/config.json
 EXAMPLE = "wikiqa_triplet:sample (which needs no data and no network)"
 
 _folders: dict[str, dict[str, Any]] = {}  # of a run's config: values of `base.FOLDERS`
