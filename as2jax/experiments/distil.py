@@ -132,7 +132,7 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
   return [np.asarray(x, np.float64) for x in next(iter(ranker.all_scores(questions).values()))]
 
 
-def _seen(teacher: str, questions: Sequence[Question], allow_code: bool) -> int:
+def _seen(teacher: str, questions: Sequence[Question], allow_code: bool = False) -> int:
   folder, seen = str(epath.Path(teacher).expanduser()), np.zeros(len(questions), bool)
   asked = [Question(question.id, question.text, ()) for question in questions]
   while folder:

@@ -15,6 +15,7 @@ from as2jax.data import trec_files
 from as2jax.data.inputs import rankings
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments import distil, mine
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 QUESTIONS = tuple(
@@ -166,11 +167,11 @@ def test_what_a_run_or_its_first_stage_read_under_its_rules_is_seen(finished_run
     config = json.loads((folder / "config.json").read_text())
     for section, its in changes.items():
       config[section] |= its
-    (folder / "config.json").write_text(json.dumps(config))
+    bound.write(folder, "config.json", json.dumps(config))
     results = json.loads((folder / "results.json").read_text())
     for outcome in results["seeds"] if steps is not None else ():
       outcome["steps"] = steps
-    (folder / "results.json").write_text(json.dumps(results))
+    bound.write(folder, "results.json", json.dumps(results))
   assert distil._seen(str(tmp_path / "ruled"), loud) == 3
   assert distil._seen(str(tmp_path / "begun"), loud) == 3  # itself it took no step
   with pytest.raises(InputError, match="gone .the teacher .*alone, or what it was begun from"):

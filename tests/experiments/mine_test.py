@@ -48,7 +48,7 @@ class Angles:
 @pytest.fixture
 def rankers(monkeypatch):
   opened = {"angles": Angles}
-  monkeypatch.setattr(mine, "open_ranker", lambda source: opened[source]())
+  monkeypatch.setattr(mine, "open_ranker", lambda source, allow_code: opened[source]())
 
 
 def question(name, text, *candidates):

@@ -75,7 +75,7 @@ class Copied:
 def copied(finished_run, monkeypatch):
   monkeypatch.setattr(near_duplicates, "load_dataset", Copied)
   monkeypatch.setattr(near_duplicates, "require", lambda *arguments: None)
-  monkeypatch.setattr(near_duplicates, "embedder", lambda name: vectors)
+  monkeypatch.setattr(near_duplicates, "embedder", lambda name, allow_code: vectors)
   return finished_run("bm25")
 
 
@@ -104,7 +104,7 @@ def test_the_vectors_follow_the_text_rules_of_the_run(finished_run, monkeypatch)
   ranker = near_duplicates.open_ranker(folder)
   plain = ranker.encode_document(["It rained 3 times"])
   ranker.config.data.rules = ("mask_numbers",)
-  monkeypatch.setattr(near_duplicates, "open_ranker", lambda source: ranker)
+  monkeypatch.setattr(near_duplicates, "open_ranker", lambda source, allow_code: ranker)
   vectors = near_duplicates.embedder(folder)(["It rained 3 times", "It rained 1,200.50 times"])
   np.testing.assert_array_equal(vectors[0], vectors[1])
   assert np.abs(vectors[0] - plain[0]).max() > 1e-3
