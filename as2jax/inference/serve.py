@@ -281,7 +281,7 @@ def application(
 
   Args:
     ranker, index: what is served.
-    limits: sizes and deadlines; uvicorn keeps those of connections (`server`).
+    limits: sizes and deadlines, also of the connections of `server`.
     hosts: names by which the service may be asked, besides `LOCAL` and the address that a client connects to.
     token: where given, all paths but `OPEN` demand `Authorization: Bearer TOKEN`.
     warm_up: whether to compile.
@@ -304,6 +304,7 @@ def application(
     thread.shutdown(wait=False)
 
   app = fastapi.FastAPI(lifespan=lifespan, title="as2jax", version=__version__, redoc_url=None)
+  app.state.limits = limits
   known = {name.lower() for name in (*LOCAL, *hosts)}
   app.add_middleware(_guarded, most=limits.body, hosts=known, token=token, metrics=metrics)
 
@@ -376,7 +377,7 @@ def serve(
   """Serves until SIGINT or SIGTERM comes; what was accepted is answered within `limits.shutdown`."""
   hosts = (host, *allow_hosts)
   app = application(ranker, index, limits=limits, hosts=hosts, token=token, warm_up=False)
-  web = server(app, host, port, limits)
+  web = server(app, host, port)
   _warm_up(ranker, index)  # here, because uvicorn would print a traceback of what it raises
   with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again at its end
     try:
@@ -385,8 +386,9 @@ def serve(
       raise InputError(f"cannot serve on {host}:{port}: is the port in use?") from error
 
 
-def server(app: Any, host: str, port: int, limits: Limits = Limits()) -> uvicorn.Server:
+def server(app: fastapi.FastAPI, host: str, port: int) -> uvicorn.Server:
   """Returns the server that `serve` runs; `should_exit` ends it as a signal does."""
+  limits: Limits = app.state.limits
   options: dict[str, Any] = {
     "http": functools.partial(_Connection, limits),
     "ws": "none",

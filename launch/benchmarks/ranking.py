@@ -176,9 +176,6 @@ def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, 
       return {"speed": speed, "median_ms": half, "ms_99": most}
 
     try:
-      for side in (by_service, by_model):
-        block(side, -1)
-      sizes.clear()
       sides = measure({"as2jax": by_service, "the model alone": by_model}, block, blocks, unit)
       sides["as2jax"] |= {"requests": blocks * len(asked), "growth_mib": sizes[-1] - sizes[0]}
       return sides

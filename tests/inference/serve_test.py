@@ -316,7 +316,7 @@ HALF = [HEAD, HEAD + b"content-length: 99\r\n\r\n{"]  # requests
 def test_half_a_request_is_not_waited_for():
   with running(Held(), client=0.5) as (url, _):
     for part in HALF:
-      with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 20) as one:
+      with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 9) as one:
         one.sendall(part)
         assert one.recv(1) == b""
 
