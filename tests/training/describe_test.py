@@ -26,7 +26,9 @@ def traced(config):
 
 
 @pytest.mark.parametrize(
-  "words", [("triplet",), ("triplet", "grouped"), ("cassie",), ("crossencoder",)], ids="-".join
+  "words",
+  [("triplet",), ("triplet", "grouped"), ("cassie",), ("crossencoder", "cosine")],
+  ids="-".join,
 )
 def test_shapes_are_those_of_a_run(words):
   """All but the numbers of rows and slots, which the lengths of the texts decide."""
