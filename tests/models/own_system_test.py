@@ -13,9 +13,11 @@ import pytest
 import tiny
 
 import as2jax
+from as2jax import main
 from as2jax.commands import app
 from as2jax.config import check, jobs
 from as2jax.data.inputs import protocol as fitted
+from as2jax.experiments.sweeps import local_executor, points
 from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime import registry
@@ -114,22 +116,17 @@ def test_its_code_runs_only_where_the_caller_says_so(trained, tmp_path, monkeypa
   assert as2jax.load(trained, allow_code=True).scores([("what is ice", "water")]).shape == (1,)
 
 
-@pytest.mark.slow
-def test_a_sweep_of_it_goes_on_without_the_flag(module, tmp_path, monkeypatch, capsys):
-  """Its own job names the code, so that its runs, processes of their own, may run it."""
-  monkeypatch.setenv("PYTHONPATH", str(module.parent))
-  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-  small = {"data.train_fraction": 0.05, "epochs": 1, "log.report": False, "data.max_length": 64}
-  small |= {"encoder.pretrained": tiny.encoder_folder(), "batch.row_lengths": "64,"}
-  small |= {"compilation_cache": tmp_path / "programs"}
-  settings = [f"--set={key}={value}" for key, value in small.items()]
-  command = ["lab", "sweep", f"--base={module}:sample", "--grid=model.width=4", *settings]
-  assert app.run([*command, f"--output={tmp_path / 'out'}"]) == 0, capsys.readouterr()
-  assert (
-    len(list((tmp_path / "out").glob("*/results.json"))) == 2 and (tmp_path / "programs").exists()
-  )
-  log = next((tmp_path / "out").glob("*/log.txt")).read_text()
-  assert "running code of the module my_ranker" in log
+def test_a_run_of_its_sweep_may_run_its_code(config, module, tmp_path, monkeypatch):
+  """A process of its own gets leave and this machine's folders by its command."""
+  job = points.job(config(data__root="/data"), "mine")
+  (tmp_path / "config.json").write_text(job.text)
+  monkeypatch.setattr(registry, "_allowed", set())
+  command = [*local_executor.command(tmp_path)[3:], *local_executor.options(job)]
+  again, options = main.parse(command)
+  assert options.allow_code and again.to_json(indent=2) == job.text
+  with pytest.raises(InputError, match="my_ranker"):
+    monkeypatch.setattr(registry, "_allowed", set())
+    main.parse(command[:-1])
 
 
 def test_its_encoder_may_be_ones_own(config, tmp_path, module):
