@@ -23,6 +23,7 @@ from as2jax.inference.run import Run
 from as2jax.models.system import PublishedForm, System
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import lock
 from as2jax.runtime.version import __version__
 from as2jax.training.build import Components
 
@@ -57,18 +58,21 @@ def export(
   described = {"form": form, "model": components.model, "prompts": components.prompts}
   card = model_card.render(content, components.config, seed, **described)
   output = pathlib.Path(output)
-  scratch = output.absolute().parent / f".{output.name}.{os.getpid()}"
-  try:
-    scratch.mkdir(parents=True)
-    write(scratch, components, params, form=form, base=base, lower_case=lower_case)
-    head, rest = card.split("\n", 1)
-    card = "\n".join([head, bound.card_line(scratch), rest])
-    (scratch / bound.CARD).write_text(card, encoding="utf-8")
-    os.replace(scratch, output)
-  except OSError as error:
-    raise InputError(f"{output} cannot be written: {error}") from error
-  finally:
-    shutil.rmtree(scratch, ignore_errors=True)
+  scratch = output.absolute().parent / f".{output.name}.unfinished"
+  with lock(scratch, str(output)):
+    whole = scratch / "whole"
+    shutil.rmtree(whole, ignore_errors=True)  # of a process that was killed
+    try:
+      whole.mkdir()
+      write(whole, components, params, form=form, base=base, lower_case=lower_case)
+      head, rest = card.split("\n", 1)
+      card = "\n".join([head, bound.card_line(whole), rest])
+      (whole / bound.CARD).write_text(card, encoding="utf-8")
+      os.replace(whole, output)
+    except OSError as error:
+      raise InputError(f"{output} cannot be written: {error}") from error
+    finally:
+      shutil.rmtree(scratch, ignore_errors=True)
   return output
 
 

@@ -147,21 +147,22 @@ def read_object(path: epath.PathLike, advice: str) -> dict[str, Any]:
   return content
 
 
-def write_whole(path: epath.PathLike, text: str) -> None:
-  """Writes a text file atomically: a reader sees the old or the new content, never a part.
+def write_whole(path: epath.PathLike, content: str | bytes) -> None:
+  """Writes a file atomically: a reader sees the old or the new content, never a part.
 
   Content and name are on the disk when this returns. Of several processes the first one writes.
   """
   if not processes.first():
     return
   path = epath.Path(path)
+  content = content.encode() if isinstance(content, str) else content
   path.parent.mkdir(parents=True, exist_ok=True)
   if "://" in str(path):
-    path.write_text(text)  # an object becomes visible only when it is complete
+    path.write_bytes(content)  # an object becomes visible only when it is complete
     return
   scratch = path.parent / f".{path.name}.{os.getpid()}"
   try:
-    scratch.write_text(text)
+    scratch.write_bytes(content)
     make_durable(scratch)
     os.replace(scratch, path)
     make_durable(path.parent)

@@ -3,14 +3,17 @@
 All run the same program and meet in the collectives of its steps. What only one may do (folders,
 text files) the first does. Messages go through the coordination service of `jax.distributed`. An
 error in one process ends all, which poll the service for it. A killed one tells nothing: the others
-name it after `SILENCE` seconds, and the service ends them after `HEARTBEAT` seconds.
+name it after `SILENCE` seconds, and the service ends them after `HEARTBEAT` seconds. The service is in
+the first process: where that is killed, jax ends the others at once, and `_aborted` names its host.
 """
 
+import ctypes
 import glob
 import importlib.util
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -113,6 +116,23 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   _Run.index, _Run.count = jax.process_index(), jax.process_count()
   if _Run.count > 1:
     _Run.watchdog = _Watchdog()
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), _aborted)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def _aborted(number: int) -> None:
+  """Names the host of the first process where it is gone, before jax's `abort` ends this process."""
+  del number
+  from jax._src import distributed
+
+  if first() or _Run.watchdog is None or _Run.watchdog.has_named():
+    return
+  host, _, port = distributed.global_state.coordinator_address.rpartition(":")
+  try:
+    socket.create_connection((host.strip("[]"), int(port)), LOOK).close()
+  except OSError:
+    text = "has ended or cannot be reached; the same command on every host goes on from the last checkpoint"
+    print(f"{name()}: {_Run.watchdog.place(0)} {text}", file=sys.stderr, flush=True)
 
 
 def _service() -> Any:
@@ -234,10 +254,17 @@ class _Watchdog:
     )
     lines = []
     for i in sorted(late ^ self._named):
-      host = self._heard[i][1]
-      lines.append(f"process {i} on {host} {said if i in late else 'answers again'}")
+      lines.append(f"{self.place(i)} {said if i in late else 'answers again'}")
     self._named = late
     return lines
+
+  def place(self, process: int) -> str:
+    """Returns a process with its host, for a message."""
+    return f"process {process} on {self._heard[process][1]}"
+
+  def has_named(self) -> bool:
+    """Returns whether a process is silent, and was named."""
+    return bool(self._named)
 
   def stop(self) -> None:
     """Ends the threads; one that waits for an answer in vain is left behind."""

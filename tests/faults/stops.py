@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tiny
@@ -73,29 +74,7 @@ class Runs:
 
   def start(self, name: str) -> int:
     """Forks the process that trains in the folder `name`."""
-    assert threading.active_count() == 1, "a fork of a process with threads may hang"
-    child = os.fork()
-    if child:
-      return child
-    status = 1
-    try:
-      log = os.open(self.base / f"{name}.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-      os.dup2(log, 1)
-      os.dup2(log, 2)
-      signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until the command listens
-      faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
-      self._train(name)
-      status = 0
-    except SystemExit as end:
-      status = end.code or 0
-    except BaseException:
-      import traceback
-
-      traceback.print_exc()
-    finally:
-      sys.stdout.flush()
-      sys.stderr.flush()
-      os._exit(status if isinstance(status, int) else 1)
+    return fork(lambda: self._train(name), self.base / f"{name}.log")
 
   def _train(self, name: str) -> None:
     import logging
@@ -146,6 +125,33 @@ class Runs:
     """What two finished runs do not share to the bit."""
     a, b = self.content(one), self.content(other)
     return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+
+
+def fork(work: Callable[[], Any], log: pathlib.Path) -> int:
+  """Forks a process that does some work, as a command does, and prints to the end of a file."""
+  assert threading.active_count() == 1, "a fork of a process with threads may hang"
+  child = os.fork()
+  if child:
+    return child
+  status = 1
+  try:
+    file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until the command listens
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+    work()
+    status = 0
+  except SystemExit as end:
+    status = end.code or 0
+  except BaseException:
+    import traceback
+
+    traceback.print_exc()
+  finally:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def wait(child: int, longest: float = LONGEST) -> int | str:

@@ -15,6 +15,7 @@ from tests.faults.totals import Totals
 
 SIZES = {  # part -> its sizes in the large form, in the small form
   "stops": ((50, 10, 12), (3, 2, 5)),
+  "kills": ((10**6,), (2,)),
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
   "caches": ((300,), (15,)),
@@ -23,7 +24,7 @@ SIZES = {  # part -> its sizes in the large form, in the small form
 
 
 def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[Totals]:
-  """The totals of a part. `stops` must be the first: its runs are forked from a process without threads."""
+  """The totals of a part. `stops` and `kills` come first: they fork, from a process without threads."""
   from tests.faults import stops
 
   runs = stops.Runs(base / "runs")
@@ -31,6 +32,14 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[
     return stops.stop(runs, seed, *sizes)
   if part == "checkpoints" and not runs.plain.exists():
     runs.finish("plain")
+  if part == "kills":
+    from tests.faults import kills
+
+    if "LD_PRELOAD" not in os.environ:
+      print("kills: needs a C compiler, cc")
+      return []
+    one = kills.Kills(base / "kills")
+    return [one.cases(verb, *sizes) for verb in kills.VERBS]
   if part == "fuzz":
     from tests.faults import readers
 

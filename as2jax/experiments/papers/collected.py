@@ -27,6 +27,7 @@ from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Peer, Run
 from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
 from as2jax.training.metrics_log import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
@@ -58,7 +59,7 @@ def unpacked(where: pathlib.Path, names: str = "*") -> Iterator[pathlib.Path]:
           archive.extractall(place, filter="data")
       except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         raise InputError(
-          f"{path} is not a whole row ({error}): check it out or collect it again"
+          f"{path} is not a whole row ({error}): delete it, then check it out or collect it again"
         ) from None
     yield pathlib.Path(place)
 
@@ -84,8 +85,7 @@ def collect(source: pathlib.Path, run: Run | Peer, where: pathlib.Path) -> pathl
       entry = tarfile.TarInfo(f"{run.name}/{file}")  # without times and owners
       entry.size, entry.mode = len(files[file]), 0o644
       archive.addfile(entry, io.BytesIO(files[file]))
-  where.mkdir(parents=True, exist_ok=True)
-  target.write_bytes(lzma.compress(written.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+  write_whole(target, lzma.compress(written.getvalue(), preset=9 | lzma.PRESET_EXTREME))
   return target
 
 

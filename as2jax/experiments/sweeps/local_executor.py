@@ -1,5 +1,6 @@
 """Run the jobs of a sweep on this machine, so many at a time, each a process."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -112,7 +113,13 @@ def _start(job: Job, folder: pathlib.Path, make_command) -> subprocess.Popen:
       stderr=subprocess.STDOUT,
       stdin=subprocess.DEVNULL,
       env=huge_pages_environment(os.environ),
+      preexec_fn=_die_with_parent if sys.platform == "linux" else None,
     )
+
+
+def _die_with_parent() -> None:
+  """Let the system kill this run with a sweep that is killed: going on, it would hold its folder's lock."""
+  ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def last_line(log: pathlib.Path) -> str:

@@ -2,11 +2,16 @@
 
 import ast
 import dataclasses
+import pathlib
+import subprocess
 import sys
+import time
 
 import pytest
 
 from as2jax.experiments.sweeps import local_executor, points
+
+ROOT = pathlib.Path(local_executor.__file__).parents[3]
 
 
 def execute(folder, code, parallel=1, count=3, after=()):
@@ -58,6 +63,26 @@ def test_so_many_run_at_a_time(tmp_path, parallel):
   assert not execute(tmp_path, code, parallel)
   seen = [ast.literal_eval((tmp_path / f"id{i}" / "seen").read_text()) for i in range(3)]
   assert max(sum(b <= t < e for b, e in seen) for t, _ in seen) == parallel
+
+
+def test_the_runs_of_a_killed_sweep_end(tmp_path):
+  """Else the same command finds their folders locked."""
+  run = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(60)"
+  code = (
+    "import pathlib, sys\nfrom as2jax.experiments.sweeps import local_executor, points\n"
+    f"local_executor.execute([points.Job('a', 'a', 0, '{{}}')], pathlib.Path({str(tmp_path)!r}), "
+    f"parallel=1, make_command=lambda _: [sys.executable, '-c', {run!r}])"
+  )
+  sweep = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+  log, end = tmp_path / "a" / "log.txt", time.monotonic() + 60
+  while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < end:
+    time.sleep(0.05)
+  sweep.kill()
+  sweep.wait()
+  state = lambda: pathlib.Path(f"/proc/{log.read_text().strip()}/stat")
+  while state().exists() and " Z " not in state().read_text() and time.monotonic() < end:
+    time.sleep(0.05)
+  assert not state().exists() or " Z " in state().read_text()
 
 
 def test_an_interrupted_sweep_tells_its_runs_to_end(tmp_path):
