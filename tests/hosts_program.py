@@ -1,7 +1,8 @@
 """Runs jobs one after another on so many devices of one process, or as one of several.
 
 python hosts_program.py JOBS.json DEVICES [PORT PROCESS [PROCESSES]]: each job is {name, system, folder,
-overrides, signal}; `signal` is {process, step}: that process sends itself SIGTERM after that step.
+overrides, signal_at}; `signal_at` is {process, step, number}: that process sends itself the signal of that
+number (SIGTERM) after that step.
 Ends with the status of the last job: 0, or 75 where it was told to end.
 """
 
@@ -25,7 +26,8 @@ def main(jobs: str, devices: str, port: str = "", process: str = "", count: str 
   from as2jax.runtime import preemption, processes
 
   if port:
-    processes.HEARTBEAT = 600  # a busy machine may stop both processes for minutes
+    # A busy machine may stop both processes for minutes.
+    processes.HEARTBEAT = int(os.environ.get("HOSTS_HEARTBEAT", "600"))
     processes.start(f"127.0.0.1:{port}", int(count), int(process))
     assert jax.device_count() == int(count) * int(devices) and processes.index() == int(process)
   preemption.listen()
@@ -59,7 +61,7 @@ def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | 
     def with_signal(window, step, *rest):
       add(window, step, *rest)
       if step == signal_at["step"]:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal_at.get("number", signal.SIGTERM))
         wait_for_agreement()
 
     loop.StepLog.add = with_signal

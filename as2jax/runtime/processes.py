@@ -43,6 +43,7 @@ class _Run:
   started = False
   messages = 0
   watchdog: "_Watchdog | None" = None
+  on_abort: Any = None
 
 
 def first() -> bool:
@@ -116,10 +117,10 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   _Run.index, _Run.count = jax.process_index(), jax.process_count()
   if _Run.count > 1:
     _Run.watchdog = _Watchdog()
-    ctypes.CDLL(None).signal(int(signal.SIGABRT), _aborted)
+    _Run.on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(_aborted)  # else it is collected
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), _Run.on_abort)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(number: int) -> None:
   """Names the host of the first process where it is gone, before jax's `abort` ends this process."""
   del number

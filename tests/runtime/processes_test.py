@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -152,6 +153,30 @@ def final_parameters(folder):
   tree = reader.metadata(path).tree
   host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
   return reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))["trainable"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_host_of_a_killed_process_is_named_and_both_go_on(runs, tmp_path, monkeypatch, victim):
+  whole, killed = runs / "two" / STOPPED, tmp_path / "killed"
+  job = {"name": "killed", "system": STOPPED, "folder": str(killed), "overrides": {}}
+  with monkeypatch.context() as patch:
+    patch.setenv("HOSTS_HEARTBEAT", "60")
+    at = {"process": victim, "step": 5, "number": int(signal.SIGKILL)}
+    both = several(tmp_path / "first", [{**job, "signal_at": at}])
+  other, log = both[1 - victim]
+  finish([both[victim]], -signal.SIGKILL)
+  finish([(other, log)], -signal.SIGABRT, seconds=180)
+  lines = [line for line in log.read_text().splitlines() if line.startswith("as2jax (process")]
+  place = f"process {victim} on {socket.gethostname()} has "
+  assert place in lines[-1] and "the same command" in lines[-1], lines
+  assert not (killed / "results.json").exists()
+  finish(several(tmp_path / "again", [job]))
+  assert results(killed)["metrics"] == results(whole)["metrics"]
+  one, other = final_parameters(whole), final_parameters(killed)
+  assert {path: value.tobytes() for path, value in one.items()} == {
+    path: value.tobytes() for path, value in other.items()
+  }
 
 
 @pytest.mark.slow
