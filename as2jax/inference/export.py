@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 from flax import traverse_util
+from safetensors import SafetensorError
 
 from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transformer_folder, weights
 from as2jax.encoders import family as families
@@ -69,7 +70,7 @@ def export(
       card = "\n".join([head, bound.card_line(whole), rest])
       (whole / bound.CARD).write_text(card, encoding="utf-8")
       os.replace(whole, output)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
       raise InputError(f"{output} cannot be written: {error}") from error
     finally:
       shutil.rmtree(scratch, ignore_errors=True)
