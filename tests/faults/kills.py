@@ -45,7 +45,7 @@ VERBS = {
   "collect": ("lab measured --collect x={runs}/bm25", "x.tar.xz", 1),
   "sweep": (
     "lab sweep --base=wikiqa_baseline:bm25,sample --grid model.name=bm25,word_overlap -o {out}",
-    "table.tex",
+    "table.txt",
     1,
   ),
 }

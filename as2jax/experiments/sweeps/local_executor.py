@@ -1,6 +1,5 @@
 """Run the jobs of a sweep on this machine, so many at a time, each a process."""
 
-import ctypes
 import json
 import os
 import pathlib
@@ -18,6 +17,11 @@ from as2jax.runtime.files import write_whole
 from as2jax.runtime.preemption import stop_listening
 
 POLL = 0.2  # seconds
+# Let Linux kill a run with its killed sweep: going on, it would hold the lock of its folder. (By a program of
+# its own: a function in the child would make `subprocess` fork, which jax's threads do not bear.)
+ENDS_WITH_SWEEP = (
+  "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+)
 PATIENCE = 60.0  # seconds in which a process may end by itself, and save before it does
 
 
@@ -106,20 +110,17 @@ def write_config(folder: pathlib.Path, job: Job) -> None:
 
 def _start(job: Job, folder: pathlib.Path, make_command) -> subprocess.Popen:
   write_config(folder, job)
+  words = [*make_command(folder), *options(job)]
+  if sys.platform == "linux":
+    words = [sys.executable, "-ISc", ENDS_WITH_SWEEP, *words]
   with open(folder / "log.txt", "ab") as log:
     return subprocess.Popen(
-      [*make_command(folder), *options(job)],
+      words,
       stdout=log,
       stderr=subprocess.STDOUT,
       stdin=subprocess.DEVNULL,
       env=huge_pages_environment(os.environ),
-      preexec_fn=_die_with_parent if sys.platform == "linux" else None,
     )
-
-
-def _die_with_parent() -> None:
-  """Let the system kill this run with a sweep that is killed: going on, it would hold its folder's lock."""
-  ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def last_line(log: pathlib.Path) -> str:
