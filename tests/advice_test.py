@@ -19,7 +19,6 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "config/overrides config/recipes inference/modes": "train,lab sweep",
   "config/jobs data/load data/holdout data/inputs/rankings": "train,lab sweep,evaluate",
   "data/tables data/user_files data/source data/dataset": f"{TABLES},index",
-  "encoders/hub encoders/open_encoder data/inputs/protocol": f"train,index,{RUN}",
   "evaluation/results evaluation/retrieve evaluation/tasks runtime/sharding": "train,evaluate",
   "evaluation/run_scores": "compare,report",
   "experiments/compile/chips experiments/compile/compiled": "lab compile",
@@ -33,11 +32,12 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "inference/explain": "explain",
   "inference/export": "export",
   "inference/serve": "serve",
-  "inference/run inference/open inference/ranker inference/index": f"index,{RUN}",
   "report/make": "report",
-  "runtime/registry": f"train,index,search,lab sweep,lab mine,lab distill,lab compile,{RUN}",
   "runtime/profiling training/build training/loop training/metrics_log training/warm_start": "train",
-  "training/record training/checkpoints runtime/files runtime/bound runtime/cache": f"train,{RUN}",
+  "encoders/hub encoders/open_encoder data/inputs/protocol training/record training/checkpoints "
+  "runtime/files runtime/bound runtime/cache inference/run inference/open inference/ranker inference/index "
+  "runtime/registry": f"train,index,{RUN}",
+  "runtime/registry inference/index": "search,lab sweep,lab mine,lab distill,lab compile",
 }
 # Of `python -m as2jax.main`, of its processes and of style sheets.
 OTHERS = (
@@ -68,7 +68,7 @@ def options(line):
   command = typer.main.get_command(app.app)
   for word in line.split()[:2]:
     command = getattr(command, "commands", {}).get(word, command)
-  flags = {name for parameter in command.params for name in parameter.opts}
+  flags = {"--help", *(name for parameter in command.params for name in parameter.opts)}
   return set() if hasattr(command, "commands") else flags
 
 
@@ -98,13 +98,7 @@ def test_every_message_is_looked_at_and_its_keys_are_there():
       texts = list(messages(module))
       assert module in listed or not [text for text in texts if "--" in text], (module, texts)
       said += "; ".join(["", *texts])
-  for job in (
-    "wikiqa_triplet:sample",
-    "wikiqa_cassie",
-    "wikiqa_baseline:glove",
-    "wikiqa_cete:glove",
-    "wikiqa_crossencoder",
-  ):
+  for job in "wikiqa_triplet:sample wikiqa_cassie wikiqa_cete:glove wikiqa_crossencoder".split():
     keys |= flatten(jobs.load(job)).keys()
   named = set(re.findall(r"(?:--set |set |--config\.)([a-z_]+\.[a-z_]+)", said))
   assert len(named) > 5 and named <= keys, named - keys

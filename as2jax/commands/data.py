@@ -90,7 +90,8 @@ def convert(
   """Writes a file in another form. With the common names of columns; other columns stay."""
   from as2jax.data import card
 
-  output.check_excel(excel, target)
+  if excel:
+    output.check_excel(target)
   print(f"written: {card.convert(source, target, columns, drop=drop, excel=excel)}")
 
 

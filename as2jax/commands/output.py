@@ -25,9 +25,9 @@ def option(about: str, *names: str, metavar: str | None = None, kind: Any = str)
   return Annotated[kind, Option(*names, metavar=metavar, help=about)]
 
 
-def check_excel(excel: bool, target: str) -> None:
+def check_excel(target: str) -> None:
   """Raise InputError where `--excel` is for another file than CSV or TSV."""
-  if excel and not target.lower().endswith((".csv", ".tsv")):
+  if not target.lower().endswith((".csv", ".tsv")):
     raise InputError(f"--excel is for a file that ends in .csv or .tsv, not {target or 'text'}")
 
 

@@ -87,7 +87,7 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
   try:
     with contextlib.redirect_stdout(streams.Visible(sys.stdout)):
       status = work() or 0
-      sys.stdout.flush()
+    sys.stdout.flush()
     return status
   except BrokenPipeError:
     streams.give_up()

@@ -53,7 +53,8 @@ def rank(
   """Ranks the candidates of each question. Other columns of the file are carried through."""
   from as2jax.data import tables
 
-  output.check_excel(excel, target)
+  if excel:
+    output.check_excel(target)
   if target:
     tables.check_target(target, source=file)
   process.quiet_libraries()
