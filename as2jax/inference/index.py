@@ -228,7 +228,13 @@ class Index:
       seed = "best" if content["seed"] is None else content["seed"]
       load = registry.resolve("as2jax.inference.open:load")
       how = {"dtype": content["dtype"], "allow_code": allow_code}
-      ranker = load(content["source"], seed=seed, **how)
+      try:
+        ranker = load(content["source"], seed=seed, **how)
+      except InputError as error:
+        raise InputError(
+          f"{folder / CONTENT} names a model that cannot be opened: {error}; if {CONTENT} was "
+          f"changed, {ADVICE}"
+        ) from error
     if ranker.fingerprint != content["ranker"]:
       raise InputError(
         f"{path} was made with other parameters, tokeniser or settings than those of "
