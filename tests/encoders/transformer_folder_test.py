@@ -40,7 +40,7 @@ def bert_tensors():
 
 
 def write(folder, tensors, **config):
-  folder.mkdir(exist_ok=True)
+  folder.mkdir(parents=True, exist_ok=True)
   (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
   if tensors is not None:
     save_file(tensors, folder / "model.safetensors")
@@ -165,8 +165,13 @@ def test_a_tensor_that_does_not_fit_is_named(tmp_path, change, config, message):
   assert str(folder / "model.safetensors") in str(caught.value)
 
 
-def test_folders_and_packages_are_found(folder, tmp_path, monkeypatch):
+def test_folders_packages_and_names_below_the_data_are_found(folder, tmp_path, monkeypatch):
   assert str(hub.resolve(str(folder))) == str(folder)
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
+  published = write(tmp_path / "somebody" / "encoder", None)
+  assert str(hub.resolve("somebody/encoder")) == str(published) and not hub.absent(
+    "somebody/encoder"
+  )
   package = tmp_path / "some_encoder"
   package.mkdir()
   (package / "__init__.py").write_text("")

@@ -1,5 +1,6 @@
-"""launch/install.sh where nothing can be fetched."""
+"""launch/install.sh where nothing can be fetched, launch/mpnet.sh where other weights lie."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -29,6 +30,20 @@ def test_without_a_network_it_says_what_to_do(tmp_path):
   )
   assert done.returncode == 1
   assert "install.sh: uv cannot be fetched: check the network" in done.stderr
+
+
+def test_weights_that_are_not_the_published_ones_are_refused(tmp_path):
+  weights = tmp_path / "sentence-transformers/all-mpnet-base-v2/model.safetensors"
+  weights.parent.mkdir(parents=True)
+  weights.write_bytes(b"others")
+  done = subprocess.run(
+    ["bash", ROOT / "launch" / "mpnet.sh"],
+    env={"PATH": os.environ["PATH"], "AS2JAX_DATA": str(tmp_path)},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 1
+  assert f"{weights} is not the published file: delete its folder" in done.stderr
 
 
 @pytest.mark.parametrize(

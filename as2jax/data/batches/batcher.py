@@ -285,7 +285,7 @@ def fit_batcher(
   for name, value in (("batch.examples", examples_per_batch), (rows_key, rows)):
     if value % shards:
       raise InputError(f"{name} = {value} does not divide into batch.shards = {shards}")
-  lengths = np.diff(units.offsets)
+  lengths = np.diff(units.offsets).astype(np.int32)
   row_lengths = tuple(sorted(row_lengths))
   longest, most = row_lengths[-1], int(lengths.max(initial=0))
   if most > longest:

@@ -117,7 +117,7 @@ class Sampler:
     A question too large for a shard is cut into several blocks.
     """
     if self.name in ("paper", "ordered", "by_length"):
-      return np.arange(len(self.table))[:, None]
+      return np.arange(len(self.table), dtype=np.int32)[:, None]
     if self.name not in WHOLE_QUESTIONS:
       raise InputError(
         f"batch.sampler = {self.name!r} is not known; use one of {', '.join(TRAINING)}"
@@ -135,7 +135,7 @@ class Sampler:
 
   def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Shard]:
     """Return the shards of one epoch, in order and one at a time: every example exactly once."""
-    order = np.arange(len(blocks))
+    order = np.arange(len(blocks), dtype=np.int32)
     if self.name == "by_length":
       order = np.argsort(self.lengths[self.table.members].max(axis=1), kind="stable")
     elif self.name == "shared" and len(blocks):
