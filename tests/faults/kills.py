@@ -2,8 +2,8 @@
 
 `calls.c` counts the calls that change files below the folder that a command writes; a process in which it
 is loaded before all others (LD_PRELOAD) forks one that runs the command. Right is: what an undisturbed
-command writes, after the same command again; no visible file that is not whole; of a full disk status 2, whose one message comes last (behind what
-threads of orbax may print).
+command writes, after the same command again; no visible file that is not whole; of a full disk status 2 with
+our message last (orbax's threads may print a traceback before it).
 """
 
 import ctypes
@@ -23,15 +23,9 @@ from tests.faults.totals import Totals
 
 # What is under way, and what has times in it.
 HIDDEN = (
-  "working",
-  "checkpoints",
-  "log.txt",
-  "metrics.jsonl",
-  "run.json",
-  "report.html",
-  "encoder",
+  "working checkpoints encoder log.txt metrics.jsonl run.json evaluations.jsonl report.html".split()
 )
-# verb -> its words, the file that says that all is whole, and each how manieth call of the large form.
+# verb -> its words, the file that says that all is whole, and the step from one call to the next that is disturbed.
 VERBS = {
   "index": ("index {runs}/triplet {base}/few.txt -o {out}", "index.json", 1),
   "mine": ("lab mine {runs}/triplet,bm25 {base}/few.tsv --below=1e9 -o {out}", "mining.json", 1),
