@@ -282,6 +282,21 @@ def distill(
 
 
 @app.command(
+  epilog=examples("as2jax lab order runs/loct runs/cassie             (on dev; then --split=test)")
+)
+def order(
+  runs: Annotated[list[str], Argument(metavar="RUN...", help="finished runs of loct or cassie")],
+  split: Annotated[list[str], Option(help="of the run's data; each is a look in its ledger")] = [
+    "dev"
+  ],
+) -> None:
+  """Ranks with other neighbours. Whether a model reads an empty place as a position; trains nothing."""
+  from as2jax.experiments import order as experiment
+
+  print(experiment.run(runs, split))
+
+
+@app.command(
   epilog=examples(
     "as2jax lab measured --missing                      (the commands of rows without results)",
     "as2jax lab measured --collect runs/wikiqa-bm25",

@@ -46,6 +46,9 @@ DATA = {
   "mined": (),
   # False: training questions keep their positives alone, beside mined negatives.
   "labelled_negatives": True,
+  # Sentences around candidates: given; dropped (in training, each is emptied with probability 0.3);
+  # drawn (from other articles, in every split of the run).
+  "neighbours": "given",
   "train_filter": "all",  # all | answerable | both: which training questions
   # Fraction of the training questions that forms the split `heldout`, the same for every run.
   # It is not trained on and selects in place of dev.

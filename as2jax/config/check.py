@@ -19,6 +19,7 @@ SPLITS = ("train", "dev", "test", "heldout")
 NAMES = {
   "select": "as2jax.evaluation.metrics:METRICS",
   "data.train_filter": "as2jax.evaluation.metrics:RULES",
+  "data.neighbours": "as2jax.data.neighbours:CHANGES",
   "evaluation.ties": "as2jax.evaluation.metrics:TIES",
   "batch.sampler": "as2jax.data.batches.samplers:TRAINING",
   "optimizer.name": "as2jax.training.optimizers:RULES",

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import dataset as datasets
-from as2jax.data import holdout, mined, user_files
+from as2jax.data import holdout, mined, neighbours, user_files
 from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.readers import asnq
 from as2jax.data.record import Question
@@ -32,6 +32,10 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   for paths, columns or drop with the name of a known data set.
   """
   normalise.check(tuple(section.rules))
+  if task == "retrieve" and section.neighbours != "given":
+    raise InputError(
+      "data.neighbours is for candidates of a question (evaluation.task=rerank): set it to given"
+    )
   spec = datasets.SPECS.get(section.name)
   if task == "retrieve" and spec and spec.is_pool:
     return _retrieval(section)
@@ -58,6 +62,8 @@ def _changed(dataset: Dataset, section: Any, *, rules: bool = True) -> Splits:
     if rules and section.rules:
       questions = normalise.apply(questions, section.rules)
       questions = mined.distinct(questions) if trained else questions
+    if trained or section.neighbours == "drawn":
+      questions = neighbours.CHANGES[section.neighbours](questions)
     return questions
 
   return Splits(plain, read)
