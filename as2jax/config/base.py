@@ -92,7 +92,7 @@ MODEL = """seeds seeds_parallel epochs patience select warm_start.run warm_start
   optimizer.b2 optimizer.eps optimizer.clip_norm optimizer.weight_decay optimizer.layer_decay
   optimizer.lr_multipliers sharding.fsdp sharding.tensor checkpoint.steps log.steps log.seconds
   log.tensorboard log.report log.gradient_norms""".split()
-DATA_KEYS = """data.name data.train data.dev data.test data.columns data.drop data.mined
+DATA_KEYS = """data.name data.train data.dev data.test data.columns data.drop data.mined data.neighbours
   data.labelled_negatives data.train_filter data.holdout data.train_fraction data.negatives data.ranking
   data.ranking_train data.teachers evaluation.task evaluation.depth evaluation.min_questions_per_answer
   evaluation.ties evaluation.splits""".split()

@@ -39,11 +39,12 @@ def own_file(folder):
 @pytest.mark.parametrize("system", ["bm25", "triplet"])
 def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
   run = Run(copied(system))
-  before = {path.name: path.read_bytes() for path in run.folder.glob("*.json")}
+  written = [run.folder / name for name in ("config.json", "results.json")]
+  before = [path.read_bytes() for path in written]
   content = reevaluate.evaluate_on(run, as2jax.dataset("sample", "test"))
   for name, entry in content["metrics"].items():
     assert entry == pytest.approx(run.metrics[name], abs=1e-6), name
-  assert {path.name: path.read_bytes() for path in run.folder.glob("*.json")} == before
+  assert [path.read_bytes() for path in written] == before
   folder = run.folder / "evaluations" / "sample-test"
   for file in ("run.trec", "qrels.trec"):
     actual, own = ((at / "eval/test" / file).read_text() for at in (folder, run.folder))
