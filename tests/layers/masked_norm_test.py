@@ -1,4 +1,4 @@
-"""Masked batch norm: PyTorch's numbers where all is real; padding reaches nothing."""
+"""Masked batch norm: PyTorch's numbers where all is real; nothing real changes nothing."""
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,6 @@ def data(channels=3, shape=(4, 5, 6), seed=0):
   rng = np.random.default_rng(seed)
   x = (rng.normal(size=(channels, *shape)) * 3 + 10).astype(np.float32)
   return x, (rng.random(shape) < 0.6).astype(np.float32)
-
-
-def start(x, mask):
-  return NORM.init(jax.random.key(0), jnp.asarray(x), jnp.asarray(mask), train=False)
 
 
 def run(x, mask, variables, *, train=True):
@@ -49,29 +45,9 @@ def test_without_padding_it_is_pytorchs(train):
     np.testing.assert_allclose(new["batch_stats"][ours], getattr(theirs, name), rtol=1e-6)
 
 
-def test_what_lies_under_the_mask_reaches_nothing():
-  x, mask = data()
-  other = np.where(mask[None] > 0, x, 1e6 * np.random.default_rng(2).normal(size=x.shape)).astype(
-    np.float32
-  )
-  variables = start(x, mask)
-
-  def loss(x):
-    out, new = run(x, mask, variables)
-    return jnp.sum(jnp.sin(out)), (out, new)
-
-  (gradient, actual), (gradient_, found_) = (
-    jax.grad(loss, has_aux=True)(jnp.asarray(v)) for v in (x, other)
-  )
-  for a, b in zip(jax.tree.leaves((gradient, actual)), jax.tree.leaves((gradient_, found_))):
-    np.testing.assert_array_equal(a, b)
-  assert np.all(np.asarray(actual[0])[:, mask == 0] == 0)
-  assert np.all(np.asarray(gradient)[:, mask == 0] == 0) and np.any(np.asarray(gradient) != 0)
-
-
 def test_a_batch_without_a_real_position_changes_no_statistic():
   x, mask = data()
-  variables = start(x, mask)
+  variables = NORM.init(jax.random.key(0), jnp.asarray(x), jnp.asarray(mask), train=False)
   out, new = run(x, np.zeros_like(mask), variables)
   assert np.all(np.asarray(out) == 0)
   for a, b in zip(jax.tree.leaves(new), jax.tree.leaves({"batch_stats": variables["batch_stats"]})):

@@ -48,11 +48,6 @@ def spans(outputs, rows):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def apply(layer, params, x, position, segment, initial=None):
-  return layer.apply({"params": params}, x, position, segment, initial)
-
-
-@functools.partial(jax.jit, static_argnums=0)
 def outputs_and_gradient(layer, params, data, weight):
   def loss(params):
     outputs = layer.apply({"params": params}, *data)

@@ -1,4 +1,4 @@
-"""CASSIE: padding, packing, context, joint, gradients, ablations, sizes."""
+"""CASSIE: padding, packing, context, joint, gradients, ablations."""
 
 import functools
 
@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from tiny_cassie import FIELDS, Lookup, apply, batch, case, gradient, model, quick, variables, xlnet
+from tiny_cassie import Lookup, apply, batch, case, gradient, model, quick, variables, xlnet
 
-from as2jax.encoders.bert import BertEncoder
 from as2jax.models.crossencoder import LocalContextCrossEncoder
 
 # Judged and unjudged context, a missing sentence, no question, no candidate.
@@ -168,44 +167,18 @@ def test_a_picture_has_what_it_needs():
   np.testing.assert_array_equal(actual.scores, apply(net, values, example_batch).scores)
 
 
-def test_the_papers_sizes():
-  """RoBERTa-base, 64 × 256 tokens, FFNs of 400."""
-  roberta = BertEncoder(
-    vocab_size=50265,
-    hidden_size=768,
-    num_layers=12,
-    num_heads=12,
-    intermediate_size=3072,
-    max_positions=514,
-    type_vocab_size=1,
-    position_offset=2,
-  )
-  net = model(
-    **{**FIELDS, "encoder": roberta, "hidden": 400, "question_words": 16, "sentence_words": 128}
-  )
-  example_batch = batch(*[[[case(0)]] * 8] * 8, length=256)
-  values = jax.eval_shape(lambda: net.init(jax.random.key(0), example_batch, train=False))
-  output = jax.eval_shape(lambda v: net.apply(v, example_batch, train=False), values)
-  assert output.scores.shape == (8, 8) and output.pair_logits.shape == (8, 8, 3, 3)
-  sizes = lambda name: {
-    k: v.shape for k, v in jax.tree_util.tree_leaves_with_path(values["params"][name])
-  }
-  assert set(sizes("discriminator").values()) == {(1536, 400), (400,), (400, 1), (1,)}
-  assert set(sizes("edge_weights").values()) == {(770, 400), (400,), (400, 1)}
-  assert set(sizes("convolutions_1").values()) == {(768, 768), (768,)}
-  assert values["params"]["segment_embeddings"]["embedding"].shape == (4, 768)
-
-
 def test_what_the_head_reads():
-  """Each part changes p; the paper's head reads the node alone; unknown parts are refused."""
-  values = {}
+  """So wide is its input; all networks have one width within."""
   for reads in (("h",), ("r",), ("d",), ("cls",), ("h", "r", "d", "cls")):
     net = model(head_reads=reads)
     params = variables(net)
-    width = params["params"]["head"]["hidden"]["kernel"].shape[0]
-    assert width == sum(1 if part == "d" else 8 for part in reads)
-    values[reads] = np.asarray(apply(net, params, packed()).scores)[packed().examples.mask > 0]
-    assert np.isfinite(values[reads]).all() and np.ptp(values[reads]) > 0
+    parts = params["params"]
+    width = sum(1 if part == "d" else 8 for part in reads)
+    assert parts["head"]["hidden"]["kernel"].shape == (width, net.hidden)
+    for network in (parts["discriminator"], parts["edge_weights"]["score"]):
+      assert network["hidden"]["kernel"].shape[1] == net.hidden
+    scores = np.asarray(apply(net, params, packed()).scores)[packed().examples.mask > 0]
+    assert np.isfinite(scores).all() and np.ptp(scores) > 0
 
 
 def test_candidates_of_joint_may_have_an_embedding_of_their_rank():

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from tiny_features import config
 
+from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
 from as2jax.inference import modes
-from as2jax.models.cete import FeatureBased, sinusoids
+from as2jax.models.cete import FeatureBased
 from as2jax.runtime.errors import InputError
 
 
-def random_batch(width=12, rows=3, seed=0):
-  """Two units in each of `rows` rows with random features, and the features of each unit."""
-  from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
-
-  rng = np.random.default_rng(seed)
+def random_batch(width=12):
+  """Two units in each of three rows with random features, and the features of each unit."""
+  rng, rows = np.random.default_rng(0), 3
   lengths = rng.integers(2, 6, (rows, 2))
   shape = (1, rows, 12)
   segment, position = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
@@ -36,12 +35,11 @@ def random_batch(width=12, rows=3, seed=0):
     id=np.arange(2 * rows, dtype=np.int32)[None],
   )
   members = np.arange(2 * rows, dtype=np.int32).reshape(1, rows, 2)
-  ones = np.ones((1, rows), np.float32)
   examples = Examples(
     members=members,
     member_mask=np.ones((1, rows, 2), np.float32),
-    labels=np.asarray([[[1], [0], [-1]]], np.int32)[:, :rows],
-    mask=ones,
+    labels=np.asarray([[[1], [0], [-1]]], np.int32),
+    mask=np.ones((1, rows), np.float32),
     question=np.zeros((1, rows), np.int32),
     answer=np.zeros((1, rows), np.int32),
   )
@@ -60,16 +58,6 @@ def test_without_an_encoder_it_is_the_mean():
     np.testing.assert_allclose(
       actual[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-6
     )
-
-
-def test_sinusoids_have_the_papers_form():
-  actual = sinusoids(jnp.asarray([[0, 3]]), 5)
-  assert actual.shape == (1, 2, 5)
-  np.testing.assert_allclose(actual[0, 0], [0, 1, 0, 1, 0], atol=1e-7)
-  rate = 10000 ** (-2 / 5)
-  np.testing.assert_allclose(
-    actual[0, 1, :4], [np.sin(3), np.cos(3), np.sin(3 * rate), np.cos(3 * rate)], rtol=1e-5
-  )
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():

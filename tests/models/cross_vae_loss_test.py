@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from tiny_cross_vae import batch, loss, model, params, run
 
+from as2jax.layers.pooling import redundancy
 from as2jax.models.cross_vae_loss import annealed, drawn, kl_of_dimensions, pairs_of
 
 
@@ -26,6 +27,12 @@ def test_the_kl_is_the_closed_form():
     integral = (np.exp(log_q) * (log_q - log_p)).sum(0) * (x[1] - x[0])
     np.testing.assert_allclose(kl, integral, rtol=1e-5, atol=1e-6)
   assert not np.any(kl_of_dimensions(jnp.zeros(3), jnp.zeros(3)))
+
+
+def test_the_redundancy_of_hops_by_hand():
+  a = np.random.default_rng(0).random((3, 2, 5))
+  wanted = [np.square(hops @ hops.T - np.eye(2)).sum() for hops in a]
+  np.testing.assert_allclose(redundancy(jnp.asarray(a, jnp.float32)), wanted, rtol=1e-5)
 
 
 def test_annealing_by_hand():

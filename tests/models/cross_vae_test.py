@@ -1,4 +1,4 @@
-"""Cross-VAEs' forward pass: who generates what, padding and packing, roles, samples, sizes."""
+"""Cross-VAEs' forward pass: padding and packing, roles, samples, sizes; its step is PyTorch's."""
 
 import functools
 
@@ -29,50 +29,6 @@ def by_text(values, example_batch, k):
   number = members(example_batch, k).ravel()
   order = np.argsort(number, kind="stable")
   return np.asarray(values).reshape(len(number), -1)[order][number[order] >= 0]
-
-
-@functools.cache
-def gradients(crossing, decoder):
-  """Absolute gradient of each side's reconstruction, by parameter."""
-  net, example_batch = model(crossing, decoder=decoder), batch()
-
-  def value(values):
-    output = net.apply(
-      {"params": values}, example_batch, train=True, rngs={"dropout": jax.random.key(0)}
-    )
-    return jnp.stack([getattr(output, of).log_likelihood.sum() for of in SIDES])
-
-  actual = jax.tree.map(np.asarray, jax.jit(jax.jacrev(value))(params(net)))
-  return {
-    of: {
-      name: sum(float(np.abs(x[k]).sum()) for x in jax.tree.leaves(tree))
-      for name, tree in actual.items()
-    }
-    for k, of in enumerate(SIDES)
-  }
-
-
-@pytest.mark.parametrize("crossing, decoder", [("cross", "gru"), ("dual", "mlp")])
-@pytest.mark.parametrize("of", SIDES)
-def test_who_generates_what(crossing, decoder, of):
-  other = SIDES[1 - SIDES.index(of)]
-  source, unused = (other, of) if crossing == "cross" else (of, other)
-  actual = gradients(crossing, decoder)[of]
-  assert actual[f"{source}_encoder"] > 0 and actual[f"{of}_decoder"] > 0
-  assert actual[f"{unused}_encoder"] == actual[f"{other}_decoder"] == 0
-  assert actual["match_scale"] == actual["match_bias"] == 0 and actual["encoder"] > 0
-
-
-def test_dual_grus_have_neither_decoder_nor_variance():
-  net, example_batch = model("none"), batch()
-  values = params(net)
-  encoders = {"encoder", "question_encoder", "answer_encoder"}
-  assert set(values) == encoders | {"match_scale", "match_bias"}
-  assert "log_variance" not in values["question_encoder"]
-  output = run(net, values, example_batch, train=True)
-  for side in (output.question, output.answer):
-    assert side.log_likelihood is None and side.log_variance is None
-    np.testing.assert_array_equal(side.latent, side.mean)
 
 
 @pytest.mark.parametrize(

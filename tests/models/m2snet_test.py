@@ -110,15 +110,6 @@ def test_the_grids_are_those_of_the_examples(row):
       assert np.count_nonzero(actual[0, e, k]) == expected.size
 
 
-def test_the_penalty_is_that_of_the_metric_alone():
-  params = {
-    "grid": {"U": jnp.full((1, 2, 2), 2.0), "B": jnp.full((1, 3, 1), 1.0)},
-    "hidden": {"kernel": jnp.ones((9, 9))},
-  }
-  assert float(LOSS.penalty(params)["metric_penalty"]) == pytest.approx(5e-4 * (16 + 3))
-  assert LOSS.penalty({"hidden": params["hidden"]}) == {}
-
-
 def test_paper_sizes():
   """Parameters of each row beside the word vectors, counted by hand."""
   example_batch = batch(lengths=(33, 60), n=3, examples=6)

@@ -39,9 +39,10 @@ def page(finished_run, tmp_path_factory):
 
 
 def opened(browser, page):
-  """Loads a page; fails on whatever its console says."""
+  """Loads a page; fails on whatever its console says, and on a request."""
   browser.get(f"file://{page}")
   assert browser.get_log("browser") == []
+  assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
   return lambda selector: browser.find_elements("css selector", selector)
 
 
@@ -53,11 +54,6 @@ def until(condition):
   from selenium.webdriver.support.ui import WebDriverWait
 
   return WebDriverWait(None, 10).until(lambda _: condition())
-
-
-def test_it_makes_no_request(browser, page):
-  opened(browser, page)
-  assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
 
 
 def test_a_question_is_found_opened_and_closed_by_keys_alone(browser, page):

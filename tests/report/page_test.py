@@ -57,16 +57,12 @@ def test_it_says_how_well_systems_know_when_to_stay_silent(page_of_two):
   shown, folders = page_of_two
   at = next(n for n, (_, a, _) in enumerate(shown.elements) if a.get("id") == "answering")
   cells = ["".join(text) for tag, _, text in shown.elements[at:] if tag in ("th", "td")][:21]
-  dev, test = (dataset_questions(split) for split in ("dev", "test"))
+  dev, test = (datasets.load("sample").splits[split] for split in ("dev", "test"))
   run = {s: trec_files.read_run(f"{folders[1]}/eval/{s}/run.trec") for s in ("dev", "test")}
   best = answer_triggering.best(dev, run["dev"])
   measured = answer_triggering.measure(best, answer_triggering.best(test, run["test"]))
   assert cells[:4] == ["system", "precision", "recall", "F1"]
   assert cells[15:18] == [f"{x:.3f}" for x in (measured.precision, measured.recall, measured.f1)]
-
-
-def dataset_questions(split):
-  return datasets.load("sample").splits[split]
 
 
 def test_its_numbers_are_those_of_the_results(page_of_two):

@@ -8,8 +8,6 @@ import pytest
 import tiny
 import tiny_encoders
 from flax import linen as nn
-from flax import struct
-from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from as2jax.data.inputs.protocol import Input
@@ -22,12 +20,6 @@ from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
 from as2jax.training.describe import describe
-
-
-@struct.dataclass
-class Output:
-  scores: Array
-  logits: Array
 
 
 class Reader(System):

@@ -8,11 +8,12 @@ import numpy as np
 import optax
 import pytest
 import tiny
-from flax import linen as nn
-from probe_system import Probe, ProbeLoss
+from probe_system import Probe, ProbeLoss, ProbeOutput
 from step_batches import batch, batcher, make, run
 
 from as2jax.data.batches.batcher import stack
+from as2jax.layers.pooling import pool
+from as2jax.layers.vectors import take
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.losses import SoftmaxCrossEntropy
 from as2jax.runtime import sharding
@@ -43,13 +44,8 @@ def test_accumulation_and_shards_give_the_gradient_of_one_batch():
   for shards, accumulate, examples in ((1, 1, 16), (4, 1, 16), (1, 4, 4), (2, 2, 8)):
     example_batch = batch(shards=shards, accumulate=accumulate, examples=examples)
     values, _, gradient, _ = sums(solo, jax.tree.map(lambda x: x[0], example_batch))
-    gradients.append(
-      (
-        sorted(example_batch.examples.question[example_batch.examples.mask > 0].tolist()),
-        host(values),
-        host(gradient),
-      )
-    )
+    asked = example_batch.examples.question[example_batch.examples.mask > 0]
+    gradients.append((sorted(asked.tolist()), host(values), host(gradient)))
   largest = max(np.abs(g).max() for g in gradients[0][2].values())
   for questions_, values, gradient in gradients[1:]:
     assert questions_ == gradients[0][0]
@@ -68,11 +64,6 @@ class NoNorm(Probe):
   dropout: float = 0.0
 
   def __call__(self, batch, *, train):
-    from probe_system import ProbeOutput
-
-    from as2jax.layers.pooling import pool
-    from as2jax.layers.vectors import take
-
     units = pool(self.encoder(batch.tokens, train=train), batch.tokens, batch.units, "mean")
     q, c = (take(units, batch.examples.members[..., k]) for k in range(2))
     return ProbeOutput(jnp.sum(q * c, -1), q - c)
@@ -139,29 +130,19 @@ def test_an_empty_micro_batch_changes_nothing():
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
-class OneParameter(nn.Module):
-  """A model of one matrix."""
-
-  @nn.compact
-  def __call__(self, batch, *, train):
-    return batch @ self.param("kernel", nn.initializers.zeros, (2, 3))
-
-  def initial_params(self, params):
-    return params
-
-
 @pytest.mark.parametrize(
   "pretrained, message",
   [
-    ({"kernel": np.ones((3, 2))}, r"'kernel' has shape \(3, 2\); the model has \(2, 3\)"),
+    ({"map/kernel": np.ones((3, 2))}, r"'map/kernel' has shape \(3, 2\); the model has \(16, 8\)"),
     ({"bias": np.ones(3)}, "'bias' .* the model has none of this name"),
   ],
 )
 def test_pretrained_arrays_fit_the_model(pretrained, message):
+  micro = jax.tree.map(lambda x: x[0, 0], batch())
   with pytest.raises(InputError, match=message):
     states.create(
-      OneParameter(),
-      jnp.ones((1, 2)),
+      probe(),
+      micro,
       seeds=(0, 1),
       pretrained=pretrained,
       lr_multipliers=(),

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 import tiny
@@ -33,8 +34,6 @@ def batch_of(parts):
 
 @pytest.mark.parametrize("model", ["crossencoder", "triplet"])
 def test_a_second_run_makes_the_same_batches_without_the_questions(cache, monkeypatch, model):
-  import jax
-
   parts = build.load(config(model))
   plan, batches = batch_of(parts)
   digest = record._of_data(parts, (record.TRAINING,))

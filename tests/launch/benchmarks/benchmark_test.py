@@ -53,10 +53,6 @@ def shapes(tmp_path_factory):
     yield
 
 
-def small(case):
-  return steps.made(case, questions=3, rows=4)
-
-
 def test_flops():
   # One layer, d = 2, f = 3, two sequences of 1 and 2 tokens: n(8·4 + 4·2·3) + 4·n²·2.
   encoder = types.SimpleNamespace(hidden_size=2, num_layers=1, intermediate_size=3)
@@ -150,7 +146,7 @@ SLOW = [f"{shape}:{system}" for shape in ("minilm", "ettin-17m") for system in s
   ["ettin-17m:score", *(pytest.param(c, marks=pytest.mark.long) for c in SLOW if "17m:s" not in c)],
 )
 def test_programs_lower_for_cuda(shapes, case):
-  side = steps.JaxSide(small(case))
+  side = steps.JaxSide(steps.made(case, questions=3, rows=4))
   arguments = side.arguments(side.place(side.batches[0]))
   text = side.function.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
   assert "stablehlo.dot_general" in text
