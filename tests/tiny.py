@@ -9,6 +9,7 @@ import tempfile
 
 import jax
 import numpy as np
+import pytest
 
 SIZES = {
   "vocab_size": 0,
@@ -146,3 +147,11 @@ def best_parameters(folder, group="") -> dict[str, np.ndarray]:
 def compilations(predictor):
   """The number of programs that a predictor compiled so far."""
   return predictor.step._cache_size() + predictor.compare._cache_size()
+
+
+def real_data(*parts: str) -> pathlib.Path:
+  """A file or folder of the real data; skips the test where it is absent."""
+  path = pathlib.Path(os.environ.get("AS2JAX_DATA") or "/absent", *parts)
+  if not path.exists():
+    pytest.skip(f"{path} is not there: set AS2JAX_DATA to the folder of the data sets")
+  return path

@@ -1,9 +1,8 @@
 import dataclasses
 import json
-import os
-from pathlib import Path
 
 import pytest
+import tiny
 
 from as2jax.commands import app
 from as2jax.data import card, dataset
@@ -11,8 +10,6 @@ from as2jax.data.card import data_card, text_of
 from as2jax.data.dataset import SPECS, Dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts
-
-OFFICIAL = os.environ.get("AS2JAX_DATA", "")
 
 
 def question(text: str, *labels: int, words: str = "a b c") -> Question:
@@ -35,16 +32,9 @@ def publish(monkeypatch, **counts):
 
 def test_counts_by_protocol():
   train = data_card(data_set())["splits"]["train"]
-  counts = {
-    question_filter: tuple(numbers.values())
-    for question_filter, numbers in train["question_filters"].items()
-  }
-  assert counts == {
-    "all": (3, 5, 2),
-    "answerable": (2, 4, 2),
-    "both": (1, 3, 1),
-    "clean": (1, 3, 1),
-  }
+  counts = {name: tuple(numbers.values()) for name, numbers in train["question_filters"].items()}
+  both = (1, 3, 1)
+  assert counts == {"all": (3, 5, 2), "answerable": (2, 4, 2), "both": both, "clean": both}
   clean = data_card(data_set(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
   assert tuple(clean.values()) == (2, 4, 2)
 
@@ -81,16 +71,12 @@ def test_what_the_content_was_compared_with():
   assert "train: fingerprint aa, content other by SHA-256" in text_of(its).splitlines()
 
 
-def test_command(tmp_path, monkeypatch, capsys):
+def test_command(tmp_path, capsys):
   cache = ["--cache", str(tmp_path)]
   assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 0
   assert "clean (= answerable)" in capsys.readouterr().out
   assert app.run(["data", "check", "sample", "--format=json", *cache]) == 0
   assert json.loads(capsys.readouterr().out)["name"] == "sample"
-  published = {"dev": {"all": Counts(1, 2, 3)}}
-  monkeypatch.setitem(SPECS, "sample", dataclasses.replace(SPECS["sample"], published=published))
-  assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 1
-  assert "DIFFERS" in capsys.readouterr().out
   arguments = ["check", "wikiqa", "--root", str(tmp_path), "--no-download", *cache]
   assert app.run(["data", *arguments, "--format=text"]) == 2
   output = capsys.readouterr()
@@ -127,13 +113,12 @@ def test_check_all(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_whole_table_of_the_real_data(tmp_path, monkeypatch, capsys):
-  if not OFFICIAL or not Path(OFFICIAL, "squad").exists():
-    pytest.skip("needs the data sets: set AS2JAX_DATA to the folder that holds them")
+  root = str(tiny.real_data("squad").parent)
   stated = {name: spec for name, spec in SPECS.items() if spec.published}
   for module in (dataset, card):
     monkeypatch.setattr(module, "SPECS", stated)
   assert (
-    app.run(["data", "check", "all", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=text"])
+    app.run(["data", "check", "all", "--root", root, "--cache", str(tmp_path), "--format=text"])
     == 0
   )
   output = capsys.readouterr().out

@@ -1,20 +1,16 @@
 """Loading a data set: where it is found, its counts, its splits."""
 
-import dataclasses
-import doctest
 import sys
 
 import pytest
-from etils import epath
-from synthetic_wikiqa import OFFICIAL, SPLITS, alone, change, split_text, write_source  # noqa: F401
+from synthetic_wikiqa import SPLITS, alone, change, prepared_of, split_text, write_source  # noqa: F401
 
 import as2jax
 from as2jax.data import dataset
-from as2jax.data import dataset as datasets
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.load import require
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.data.source import Counts, Source
+from as2jax.data.source import Counts
 from as2jax.data.statistics import KEEPS
 from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
@@ -63,20 +59,13 @@ def test_a_prepared_copy_is_read_until_source_or_reader_change(tmp_path, monkeyp
 
 
 def test_questions_without_candidates_survive_in_order(tmp_path):
-  from as2jax.data.prepared import prepared
-
   candidates = (Candidate("1", "é", 1, "p", "n", 0, -1, "t"), Candidate("0", "b"))
   questions = (
     Question("z", "no candidates", ()),
     Question("a", "ünï \n code", candidates),
     Question("m", "again none", ()),
   )
-  (tmp_path / "file").write_text("content")
-  spec = dataclasses.replace(
-    SPECS["wikiqa"], name="made", files={"only": ("file",)}, reader=lambda path: iter(questions)
-  )
-  files = Source(epath.Path(tmp_path), {"only": (epath.Path(tmp_path / "file"),)})
-  copy = prepared(spec, files, epath.Path(tmp_path / "cache"))
+  copy = prepared_of(tmp_path, lambda: iter(questions))
   assert tuple(copy.read("only")) == questions
   assert copy.statistics["only"]["question_filters"]["all"] == Counts(3, 2, 1).asdict()
 
@@ -144,7 +133,7 @@ ROWS = ("question\tcandidate\tlabel", "who\tme\t1", "who\tyou\t0", "why\tso\t0")
 
 
 def test_questions_under_a_filter():
-  whole = datasets.load("sample")
+  whole = dataset.load("sample")
   data = as2jax.dataset("sample", "dev")
   assert tuple(data.splits) == ("dev",) and data.splits["dev"] == whole.splits["dev"]
   assert data.questions == whole.splits["dev"]  # the sample has no official filter
@@ -158,6 +147,8 @@ def test_questions_under_a_filter():
 
 
 def test_a_file_gives_labels_and_pairs(tmp_path):
+  (tmp_path / "sample").write_text("question,candidate,label\nwho,me,1\n")
+  assert as2jax.dataset(tmp_path / "sample").name == "files"  # not as a data set is called
   path = tmp_path / "faq.tsv"
   path.write_text("\n".join(ROWS) + "\n")
   data = as2jax.dataset(path)
@@ -170,18 +161,12 @@ def test_a_file_gives_labels_and_pairs(tmp_path):
 def test_labels_by_question_need_ids_that_differ_between_splits(tmp_path):
   (tmp_path / "faq.tsv").write_text("\n".join(ROWS) + "\n")
   questions = as2jax.dataset(tmp_path / "faq.tsv").splits["test"]
-  data = datasets.of_questions("files", {"train": questions, "test": questions}, "here")
+  data = dataset.of_questions("files", {"train": questions, "test": questions}, "here")
   assert len(data.questions) == 4
   with pytest.raises(InputError, match="files: train.test .* have the id 'q1'; open"):
     data.qrels  # noqa: B018
   with pytest.raises(InputError, match="files-all/train.test .* have the id 'q1'"):
     as2jax.evaluate(lambda questions: [range(2)] * len(questions), data)
-
-
-def test_a_file_is_not_called_as_a_data_set(tmp_path):
-  for file, name in (("sample.csv", "files"), ("sample", "files")):
-    (tmp_path / file).write_text("question,candidate,label\nwho,me,1\n")
-    assert as2jax.dataset(tmp_path / file).name == name
 
 
 def test_what_is_wrong_is_named(tmp_path):
@@ -205,7 +190,3 @@ def test_without_tensorflow_datasets_own_files_are_read(tmp_path, monkeypatch):
   path = tmp_path / "faq.tsv"
   path.write_text("\n".join(ROWS) + "\n")
   assert len(as2jax.dataset(path).questions) == 2
-
-
-def test_the_example_in_the_documentation():
-  assert doctest.testmod(dataset) == (0, 2)

@@ -18,21 +18,24 @@ from as2jax.data import download
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import scratch_folder
 
+CONTENT = {name: f"content of {name}".encode() * 50 for name in SPEC.names}
+MEMBERS = {f"corpus/{name}": data for name, data in CONTENT.items()}
+BOMB = {SPEC.names[0]: bytes(64 << 20)}
 
-def zipped(names=SPEC.names) -> bytes:
+
+def zipped(members=MEMBERS) -> bytes:
   buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w") as packed:
-    for name in names:
-      packed.writestr(f"corpus/{name}", f"content of {name}" * 50)
+  with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+    for name, data in members.items():
+      packed.writestr(name, data)
   return buffer.getvalue()
 
 
-def tarred() -> bytes:
+def tarred(members=MEMBERS) -> bytes:
   buffer = io.BytesIO()
   with tarfile.open(fileobj=buffer, mode="w:bz2") as packed:
-    for name in SPEC.names:
-      data = f"content of {name}".encode() * 50
-      member = tarfile.TarInfo(f"corpus/{name}")
+    for name, data in members.items():
+      member = tarfile.TarInfo(name)
       member.size = len(data)
       packed.addfile(member, io.BytesIO(data))
   return buffer.getvalue()
@@ -89,30 +92,16 @@ def test_files_that_are_published_one_by_one(tmp_path, serve):
   assert files_of(tmp_path, addresses=addresses, download=False) == here
 
 
-def bomb(*, kind: str) -> bytes:
-  """64 MiB of zeros in one member."""
-  buffer, name, zeros = io.BytesIO(), SPEC.names[0], bytes(64 << 20)
-  if kind == "zip":
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-      packed.writestr(name, zeros)
-  else:
-    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
-      member = tarfile.TarInfo(name)
-      member.size = len(zeros)
-      packed.addfile(member, io.BytesIO(zeros))
-  return buffer.getvalue()
-
-
 def test_a_wrong_or_too_large_archive_leaves_nothing(tmp_path, serve):
   for archive, words in (
     (b"<html>moved</html>", "the download failed"),
-    (zipped(("c.tsv",)), "the archive holds no a.tsv"),
+    (zipped({"c.tsv": b"x"}), "the archive holds no a.tsv"),
     (zipped()[:200], "the download failed"),
     (tarred()[:100], "the download failed"),
     (b"", "the download failed"),
     (bytes(2 << 20), "more than the 1048576 bytes"),
-    (bomb(kind="zip"), "the archive's a.tsv: more than the 1048576 bytes"),
-    (bomb(kind="tar"), "the archive's a.tsv: more than the 1048576 bytes"),
+    (zipped(BOMB), "the archive's a.tsv: more than the 1048576 bytes"),
+    (tarred(BOMB), "the archive's a.tsv: more than the 1048576 bytes"),
   ):
     with pytest.raises(InputError, match=words):
       files_of(tmp_path, url=serve(archive), max_bytes=1 << 20)
@@ -120,8 +109,7 @@ def test_a_wrong_or_too_large_archive_leaves_nothing(tmp_path, serve):
 
 
 def test_only_official_content_is_kept(tmp_path, serve):
-  digest = lambda name: hashlib.sha256(f"content of {name}".encode() * 50).hexdigest()
-  sha256 = {name: digest(name) for name in SPEC.names}
+  sha256 = {name: hashlib.sha256(data).hexdigest() for name, data in CONTENT.items()}
   url = serve(zipped())
   with pytest.raises(InputError, match="a.tsv is not the official file: its SHA-256 is"):
     files_of(tmp_path, url=url, sha256=sha256 | {"a.tsv": "0" * 64})
@@ -132,7 +120,6 @@ def test_only_official_content_is_kept(tmp_path, serve):
 
 
 def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):
-  """300 archives with damaged bytes: what is unpacked has its checksum, or there is an error."""
   rng, errors = random.Random(0), 0
   for case in range(300):
     data = bytearray((zipped, tarred)[case % 2]())

@@ -1,7 +1,5 @@
 import gzip
-import io
 import os
-import zipfile
 
 import pytest
 
@@ -40,11 +38,3 @@ def test_what_is_no_file_is_not_opened(tmp_path, kind):
     path.symlink_to("/dev/zero")
   with pytest.raises(InputError, match=f"^{path} is {kind}; give the path of a file"):
     list(Lines(path))
-
-
-def test_an_archive_is_refused_as_no_text(tmp_path):
-  buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-    archive.writestr("a.txt", TEXT * 99)
-  with pytest.raises(InputError, match="file:1: .*not UTF-8"):
-    list(Lines(written(tmp_path, buffer.getvalue())))

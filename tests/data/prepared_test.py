@@ -1,6 +1,5 @@
 """The prepared copy: killed, damaged, shared, sharded, and in bounded memory."""
 
-import dataclasses
 import os
 import random
 import shutil
@@ -12,13 +11,12 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from etils import epath
-from synthetic_wikiqa import SPLITS, alone, change, write_source  # noqa: F401
+from synthetic_wikiqa import SPLITS, alone, prepared_of, write_source  # noqa: F401
 
 from as2jax.data import dataset
-from as2jax.data.dataset import SPECS, load
+from as2jax.data.dataset import load
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.data.source import Counts, Source
+from as2jax.data.source import Counts
 from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
@@ -120,24 +118,17 @@ def test_reading_a_copy_that_was_damaged_meanwhile(tmp_path):
 
 
 def test_preparing_holds_one_question_at_a_time(tmp_path):
-  from as2jax.data.prepared import prepared
-
-  def questions(path):
+  def questions():
     for i in range(150):
       text = f"{i} " * 2000
       yield Question(f"q{i}", text, tuple(Candidate(f"{i}-{j}", text, 0) for j in range(8)))
 
-  (tmp_path / "file").write_text("content")
-  spec = dataclasses.replace(
-    SPECS["wikiqa"], name="large", files={"train": ("file",)}, reader=questions
-  )
-  source = Source(epath.Path(tmp_path), {"train": (epath.Path(tmp_path / "file"),)})
   tracemalloc.start()
   try:
-    copy = prepared(spec, source, epath.Path(tmp_path / "cache"))
+    copy = prepared_of(tmp_path, questions)
     peak = tracemalloc.get_traced_memory()[1]
   finally:
     tracemalloc.stop()
   texts = 9 * sum(len(f"{i} " * 2000) for i in range(150))
-  assert copy.statistics["train"]["question_filters"]["all"] == Counts(150, 1200, 0).asdict()
+  assert copy.statistics["only"]["question_filters"]["all"] == Counts(150, 1200, 0).asdict()
   assert texts > 8e6 and peak < texts / 4, f"{peak / 1e6:.1f} MB for {texts / 1e6:.1f} MB of text"

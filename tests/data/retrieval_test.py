@@ -1,10 +1,10 @@
 """Retrieval datasets as runs see them: questions with candidates, pools, articles kept apart."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
+import tiny
+from squad_test import paragraph
 
 from as2jax.config import base
 from as2jax.data import load, mined
@@ -22,7 +22,6 @@ from as2jax.data.retrieval import (
 )
 from as2jax.runtime.errors import InputError
 
-FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
 PASSAGES = (
   Passage("p0", "One.", "T", "", "Two.", "One. Two. Three."),
   Passage("p1", "Two.", "T", "One.", "Three.", "One. Two. Three."),
@@ -31,7 +30,7 @@ PASSAGES = (
 )
 
 
-def test_negatives_are_the_rest_of_the_paragraph():
+def test_negatives_are_the_rest_of_the_paragraph_or_what_was_retrieved():
   asked = Query("a", "A ?", ("p1", "p2"), (2, 1), "T"), Query("b", "B ?", ("p3",), (1,), "U")
   pool = Pool(PASSAGES, asked)
   first, second = with_paragraph(pool)
@@ -39,12 +38,8 @@ def test_negatives_are_the_rest_of_the_paragraph():
   assert [(c.id, c.label) for c in first.candidates] == [("p0", 0), ("p1", 1)]
   assert first.candidates[1].previous == "One." and first.candidates[1].title == "T"
   assert [(c.id, c.label) for c in second.candidates] == [("p3", 1)]
-
-
-def test_retrieved_candidates():
-  pool = Pool(PASSAGES, (Query("a", "A ?", ("p1", "p2"), (2, 1)),))
-  (question,) = with_candidates(pool, [[3, 2, 1]])
-  assert [(c.id, c.label) for c in question.candidates] == [("p3", 0), ("p2", 1), ("p1", 1)]
+  retrieved = with_candidates(Pool(PASSAGES, asked[:1]), [[3, 2, 1]])[0].candidates
+  assert [(c.id, c.label) for c in retrieved] == [("p3", 0), ("p2", 1), ("p1", 1)]
 
 
 def test_text_rules_reach_the_pool():
@@ -125,12 +120,8 @@ def test_mined_negatives_stay_beside_the_positives_and_none_twice(tmp_path):
 
 
 def article(title):
-  asked = {
-    "id": title[8:],
-    "question": f"{title} ?",
-    "answers": [{"answer_start": 0, "text": "Ice"}],
-  }
-  return {"title": title, "paragraphs": [{"context": "Ice melts. It is wet.", "qas": [asked]}]}
+  asked = title[8:], f"{title} ?", "Ice"
+  return {"title": title, "paragraphs": [paragraph("Ice melts. It is wet.", asked)]}
 
 
 def test_articles_are_parted(tmp_path):
@@ -149,12 +140,9 @@ def test_articles_are_parted(tmp_path):
   assert [q.answers[0] for q in whole] == [f"train-{n}-0-0" for n in range(3)]
 
 
-@pytest.mark.skipif(
-  not (FOLDER / "train-44-articles.json").exists(),
-  reason="train-44-articles.json is not in $AS2JAX_DATA",
-)
 @pytest.mark.slow
 def test_the_parts_of_squad():
+  tiny.real_data("squad", "train-44-articles.json")
   actual = load_named("squad_parts", pool=True)
   counts = {s: its["question_filters"]["pool"] for s, its in actual.statistics.items()}
   assert {split: (n["entries"], n["questions"]) for split, n in counts.items()} == {

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from etils import epath
 
-from as2jax.data.source import Counts, Spec, find
-from as2jax.data.statistics import SplitStatistics
+from as2jax.data.source import Spec, find
 
 SPEC = Spec(
   name="made",
@@ -23,11 +22,3 @@ def files_of(tmp_path: Path, *, download: bool = True, **fields):
   """The files of `SPEC` with other `fields`, below `root` or from `downloads` of this folder."""
   root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
   return find(dataclasses.replace(SPEC, **fields), root, downloads, download=download)
-
-
-def count(questions, question_filter: str) -> Counts:
-  """The counts of the questions that a filter keeps."""
-  statistics = SplitStatistics()
-  for question in questions:
-    statistics.take(question)
-  return statistics.counts[question_filter]

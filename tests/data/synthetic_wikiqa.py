@@ -1,15 +1,16 @@
 """A small WikiQA on disk, and the data set's spec changed for a test."""
 
 import dataclasses
-import os
 from pathlib import Path
 
 import pytest
+from etils import epath
 
 from as2jax.data.dataset import SPECS
+from as2jax.data.prepared import prepared
+from as2jax.data.source import Source
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\r\n"
-OFFICIAL = os.environ.get("AS2JAX_DATA", "")
 SPLITS = ("train", "dev", "test")
 
 
@@ -40,3 +41,12 @@ def alone(tmp_path, monkeypatch):
 
 def change(monkeypatch, name="wikiqa", **fields):
   monkeypatch.setitem(SPECS, name, dataclasses.replace(SPECS[name], **fields))
+
+
+def prepared_of(folder: Path, questions):
+  """The prepared copy of a made-up data set whose one split is what `questions` yields."""
+  (folder / "file").write_text("content")
+  changes = {"name": "made", "files": {"only": ("file",)}, "reader": lambda path: questions()}
+  files = Source(epath.Path(folder), {"only": (epath.Path(folder / "file"),)})
+  spec = dataclasses.replace(SPECS["wikiqa"], **changes)
+  return prepared(spec, files, epath.Path(folder / "cache"))

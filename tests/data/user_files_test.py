@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import sys
-from pathlib import Path
 
 import pandas
 import pyarrow
@@ -20,7 +19,7 @@ from as2jax.data.record import UNKNOWN, fingerprint, groups_of
 from as2jax.data.user_files import read, read_labelled, rows
 from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
-from tests.file_damage import damaged, has_place
+from tests.file_damage import damaged, has_place, written
 
 ROWS = [
   {"question": 'who said "no"?', "candidate": "Ann,\nwho\tsaid so.", "label": 1, "team": "x;y"},
@@ -41,12 +40,6 @@ WIKIQA = (
   "Q1\twhat is ice?\tD1\tIce\tD1-0\tFrozen water .\t1\n"
   "Q1\twhat is ice?\tD1\tIce\tD1-1\tIt is cold .\t0\n"
 )
-
-
-def written(folder: Path, name: str, text: str | bytes) -> Path:
-  path = folder / name
-  path.write_bytes(text if isinstance(text, bytes) else text.encode())
-  return path
 
 
 def json_lines(*records) -> str:
@@ -85,8 +78,8 @@ def test_forms_of_text_give_the_same_rows(tmp_path):
     ("standard input", cells("\t")),
     ("standard input", lines),
   ):  # fmt: skip
-    assert content(written(tmp_path, name, text)) == CONTENT, (name, text)
-  assert content(written(tmp_path, "faq.tsv", excel_tsv)) == CONTENT[2:]
+    assert content(written(tmp_path, text, name)) == CONTENT, (name, text)
+  assert content(written(tmp_path, excel_tsv, "faq.tsv")) == CONTENT[2:]
   assert content(frame) == CONTENT
 
 
@@ -104,8 +97,8 @@ def test_parquet_and_frames_give_the_same_rows(tmp_path):
 
 def test_fields_of_rows_and_objects(tmp_path):
   table = "\n".join(("\t".join(COLUMNS), *TABLE, ""))
-  questions = read_labelled(written(tmp_path, "mine.tsv", table))
-  assert questions == read_labelled(written(tmp_path, "mine.txt", json_lines(*RECORDS)))
+  questions = read_labelled(written(tmp_path, table, "mine.tsv"))
+  assert questions == read_labelled(written(tmp_path, json_lines(*RECORDS), "mine.txt"))
   ice, trade = questions
   assert (ice.id, ice.text) == ("q1", 'what is "ice"?')
   first, second = ice.candidates
@@ -114,7 +107,7 @@ def test_fields_of_rows_and_objects(tmp_path):
   assert (trade.id, trade.candidates[0].title) == ("q2", "Ice trade")
   assert [c.text for c in trade.candidates] == ["Merchants."] * 2  # the same text twice is kept
   odd = json_lines(*(record | {"label": "?"} for record in RECORDS))
-  unlabelled = read(written(tmp_path, "mine.jsonl", odd), labelled=False).questions
+  unlabelled = read(written(tmp_path, odd, "mine.jsonl"), labelled=False).questions
   assert {c.label for q in unlabelled for c in q.candidates} == {UNKNOWN}
 
 
@@ -124,7 +117,7 @@ def test_ids_are_kept_and_group(tmp_path):
     {"question_id": 8, "candidate_id": "b", "question": "same?", "sentence": "y", "label": "0"},
     {"question_id": 7, "candidate_id": "a", "question": "same?", "sentence": "z", "label": 0},
   )
-  seven, eight = read_labelled(written(tmp_path, "mine.jsonl", text))
+  seven, eight = read_labelled(written(tmp_path, text, "mine.jsonl"))
   assert (seven.id, eight.id) == ("7", "8")
   assert [(c.id, c.text) for c in seven.candidates] == [("b", "x"), ("a", "z")]
 
@@ -136,7 +129,7 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
     {"ask": "r", "nr": 8, "reply": "f", "good": 1},
   ]
   columns = "question=ask,candidate=reply,label=good,question_id=nr,title=ctx"
-  path = written(tmp_path, "mine.jsonl", json_lines(*objects))
+  path = written(tmp_path, json_lines(*objects), "mine.jsonl")
   first, second = read_labelled(path, columns=columns)
   assert (first.id, first.text, second.id) == ("7", "q", "8")
   assert [(c.text, c.label) for c in first.candidates] == [("c", 1), ("d", 0)]
@@ -146,7 +139,7 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
     {"query": "q", "candidates": [{"candidate": "c", "team": 2}]},
     {"query": "p", "candidates": []},
   ]
-  own = read(written(tmp_path, "mine.json", json_lines(*objects)), labelled=False)
+  own = read(written(tmp_path, json_lines(*objects), "mine.json"), labelled=False)
   assert [[c.text for c in q.candidates] for q in own.questions] == [["a", "b"], ["c"], []]
   assert [row["team"] for row in rows(own)] == [1, 1, 2]
 
@@ -158,14 +151,14 @@ def test_columns_by_common_names(tmp_path):
     "qid,query,docno,passage,label",
   ):
     row = ["x"] * header.count(",") + ["0"]
-    (question,) = read_labelled(written(tmp_path, "faq.csv", f"{header}\n{','.join(row)}\n"))
+    (question,) = read_labelled(written(tmp_path, f"{header}\n{','.join(row)}\n", "faq.csv"))
     candidate = question.candidates[0]
     assert (question.text, candidate.text, candidate.label) == ("x", "x", 0)
 
 
 def test_columns_by_mapping_and_the_others(tmp_path):
   text = "ask,reply,good,question,rank,score\nwhy,so,yes,no,3,.5\n"
-  path = written(tmp_path, "faq.csv", text)
+  path = written(tmp_path, text, "faq.csv")
   columns = "question=ask,candidate=reply,label=good"
   own = read(path, labelled=True, columns=columns)
   assert own.questions[0].text == "why" and own.questions[0].candidates[0].label == 1
@@ -179,7 +172,7 @@ def test_columns_by_mapping_and_the_others(tmp_path):
 
 def test_a_named_column_groups_questions(tmp_path):
   text = "question,candidate,label,article\nwhy,so,1,ice\nwho,he,0,ice\nwhy,no,0,ice\nhow,by,1,\n"
-  path = written(tmp_path, "faq.csv", text)
+  path = written(tmp_path, text, "faq.csv")
   own = read(path, labelled=True, columns="group=article")
   assert [question.group for question in own.questions] == ["ice", "ice", ""]
   assert groups_of(own.questions) == [0, 0, 1]
@@ -198,13 +191,13 @@ def test_words_for_labels(tmp_path):
   }
   for label, spelt in words.items():
     lines = [{"question": "q", "candidate": str(i), "label": word} for i, word in enumerate(spelt)]
-    (question,) = read_labelled(written(tmp_path, "faq.jsonl", json_lines(*lines)))
+    (question,) = read_labelled(written(tmp_path, json_lines(*lines), "faq.jsonl"))
     assert {c.label for c in question.candidates} == {label}
 
 
 def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
   lines = ["question\tcandidate", 'who\t"Ann, he said', 'who\tshe said."', 'who\t5" long']
-  path = written(tmp_path, "faq.tsv", "\n".join(lines) + "\n")
+  path = written(tmp_path, "\n".join(lines) + "\n", "faq.tsv")
   assert [c.text for c in read(path, labelled=False).questions[0].candidates] == [
     x[4:] for x in lines[1:]
   ]
@@ -216,7 +209,7 @@ def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
 
 def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
   path = written(
-    tmp_path, "faq.csv", "question,answer,label\nq,a,1\nq,,0\nq,a,yes\n,b,0\nq,a,0\nr,c,0\n,,\n"
+    tmp_path, "question,answer,label\nq,a,1\nq,,0\nq,a,yes\n,b,0\nq,a,0\nr,c,0\n,,\n", "faq.csv"
   )
   said = (
     "6 rows, of these 2 without a question or a candidate (lines 3, 5), 1 repeating a candidate of "
@@ -234,7 +227,7 @@ def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
 
 
 def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
-  path = written(tmp_path, "mine.tsv", WIKIQA)
+  path = written(tmp_path, WIKIQA, "mine.tsv")
   assert read_labelled(path) == read_wikiqa(path)
   row = lambda i, text, label: f"Q1\twhat is ice?\tD1\tIce\tD1-{i}\t{text}\t{label}\n"
   more = row(2, "It is cold .", 0) + row(3, "Frozen water .", 0)
@@ -300,7 +293,7 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
 
 @pytest.mark.parametrize("file, where, words, how", REFUSED)
 def test_refused(tmp_path, file, where, words, how):
-  path = written(tmp_path, *file)
+  path = written(tmp_path, *reversed(file))
   with pytest.raises(InputError) as error:
     read(path, **({"labelled": True} | how))
   message = str(error.value)
@@ -320,7 +313,7 @@ def test_what_cannot_be_written_is_said_before(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=words):
       tables.check_target(target)
   with pytest.raises(InputError, match="is the file that is read: name another"):
-    tables.check_target(f"{tmp_path}/./x.csv", source=str(written(tmp_path, "x.csv", "")))
+    tables.check_target(f"{tmp_path}/./x.csv", source=str(written(tmp_path, "", "x.csv")))
   monkeypatch.setitem(sys.modules, "pyarrow", None)
   for act in (read_labelled, tables.check_target):
     with pytest.raises(InputError, match=r"Parquet needs pyarrow.*pip install 'as2jax\[parquet\]'"):
@@ -371,7 +364,7 @@ def test_what_is_written_is_read_again(tmp_path, suffix, texts):
 @given(drawn=st.data(), delimiter=st.sampled_from(",;\t"))
 def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, delimiter):
   data = damaged(drawn.draw, cells(delimiter).encode(), (b'"', b"\n", delimiter.encode()))
-  path = written(tmp_path, "mine.csv", data)
+  path = written(tmp_path, data, "mine.csv")
   try:
     own = read(path, labelled=True)
   except InputError as error:

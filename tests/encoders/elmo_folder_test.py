@@ -84,24 +84,23 @@ CNN, LSTM = OPTIONS["char_cnn"], OPTIONS["lstm"]
 
 
 @pytest.mark.parametrize(
-  "options, message",
+  "name, content, message",
   [
-    ({**OPTIONS, "char_cnn": {**CNN, "n_characters": 261}}, "char_cnn.n_characters is 261.*262"),
-    ({**OPTIONS, "char_cnn": {**CNN, "filters": [[1, 2], [3]]}}, "not enough values.*of an ELMo"),
-    ({**OPTIONS, "lstm": {**LSTM, "dim": None}}, "lstm.dim is None"),
-    ({**OPTIONS, "lstm": {**LSTM, "cell_clip": -3}}, "lstm.cell_clip is -3"),
-    ([], "holds no JSON object; is it of an ELMo"),
+    ("options.json", {**OPTIONS, "char_cnn": {**CNN, "n_characters": 261}}, "n_characters is 261.*262"),
+    ("options.json", {**OPTIONS, "char_cnn": {**CNN, "filters": [[1, 2], [3]]}}, "not enough values"),
+    ("options.json", {**OPTIONS, "lstm": {**LSTM, "dim": None}}, "lstm.dim is None"),
+    ("options.json", {**OPTIONS, "lstm": {**LSTM, "cell_clip": -3}}, "lstm.cell_clip is -3"),
+    ("options.json", [], "holds no JSON object; is it of an ELMo"),
+    ("options.json", None, "there must be one, found none"),
+    ("lm_weights.hdf5", None, "there must be one, found none"),
   ],
-)
-def test_options_that_mean_nothing_are_named(folder, options, message):
-  (folder / "options.json").write_text(json.dumps(options))
-  refused(folder, "options.json.*" + message)
-
-
-@pytest.mark.parametrize("name", ["options.json", "lm_weights.hdf5"])
-def test_a_file_that_is_missing_is_named(folder, name):
+)  # fmt: skip
+def test_a_file_that_is_missing_or_means_nothing_is_named(folder, name, content, message):
   (folder / name).unlink()
-  refused(folder, "there must be one, found none")
+  if content is not None:
+    (folder / name).write_text(json.dumps(content))
+    message = f"{name}.*{message}"
+  refused(folder, message)
 
 
 @pytest.mark.parametrize(

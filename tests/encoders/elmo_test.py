@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import tempfile
 from pathlib import Path
 
@@ -13,13 +12,13 @@ import numpy as np
 import pytest
 import tiny_elmo
 from rows import lay, vectors
+from tiny import real_data
+from tiny_transformers import apply
 
 from as2jax.encoders import elmo
 from as2jax.encoders.elmo import ElmoEncoder, LayerMix
 from as2jax.runtime.errors import InputError
 
-DATA = Path(os.environ.get("AS2JAX_DATA", "absent")) / "elmo"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there (AS2JAX_DATA)")
 SENTENCES = [
   ["Who", "sells", "ice", "?"],
   ["Merchants", "did", ",", "says", "the", "café", "€100"],
@@ -48,24 +47,19 @@ def laid(rows, length, sentences=SENTENCES, max_characters=8, **arguments):
   return tokens.replace(inputs=jax.tree.map(jnp.asarray, tokens.inputs)), units
 
 
-@functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
-def apply(encoder, params, tokens, train=False, **arguments):
-  return encoder.apply({"params": params}, tokens, train=train, **arguments)
-
-
-@needs_data
 def test_top_layer_equals_the_recordings_of_the_first_sentences():
   # The original code carries its state on from batch to batch; here each sentence begins anew.
-  fields, params = elmo.load(DATA)
+  folder = real_data("elmo")
+  fields, params = elmo.load(folder)
   encoder = ElmoEncoder(**{**fields, **RUNS})
-  lists = json.loads((DATA / "lm_embeddings_sentences.json").read_text())
+  lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
   sentences = [texts[0].split() for texts in lists]
   tokens, units = laid(
     [(0,), (1,), (2,)], max(map(len, sentences)), sentences, fields["max_characters"]
   )
   actual = vectors(apply(encoder, params, tokens, all_layers=True)[-1], units)
   for k in range(3):
-    with h5py.File(DATA / f"lm_embeddings_{k}.hdf5") as file:
+    with h5py.File(folder / f"lm_embeddings_{k}.hdf5") as file:
       expected = np.concatenate(list(file["0"][...]), axis=-1)
     assert len(expected) == len(sentences[k]) > 3
     np.testing.assert_allclose(actual[k], expected, atol=1e-5, rtol=0)

@@ -1,13 +1,12 @@
 """InferSent's sentence encoder: parity with PyTorch, and its published form of weights."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
 from rows import lay, vectors
+from tiny_transformers import apply
 
 from as2jax.encoders import infersent
 from as2jax.encoders.infersent import RecurrentEncoder
@@ -33,11 +32,6 @@ def encoder(**fields):
     precision="highest",
   )
   return RecurrentEncoder(**{**defaults, **fields})
-
-
-@functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
-def apply(encoder, params, tokens, train=False, **arguments):
-  return encoder.apply({"params": params}, tokens, train=train, **arguments)
 
 
 @pytest.fixture(scope="module")

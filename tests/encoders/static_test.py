@@ -1,12 +1,11 @@
 """Static vectors behind the encoder contract, and what a run keeps of them."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import lay, vectors
+from tiny_transformers import apply
 
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import SKIPPED
@@ -95,8 +94,6 @@ def test_lower_case_treebank_and_markers(path):
   special = lower.tokenizer.special
   (before, _), (after, _) = *special.single_before, *special.single_after
   assert lower.table[[before, after]].tolist() == [[8, 8], [9, 9]]
-  with pytest.raises(InputError, match="the marker '<end>' is no word"):
-    prepare(path, markers=("<s>", "<end>"))
 
 
 def test_unknown_settings_are_named(path):
@@ -104,15 +101,6 @@ def test_unknown_settings_are_named(path):
     prepare(path, vocabulary="all")
   with pytest.raises(InputError, match="encoder.unknown_words = 'none': use one of zero"):
     prepare(path, unknown_words="none")
-
-
-def test_saved_and_loaded_it_is_the_same(path, tmp_path):
-  encoding = prepare(path, unknown_words="skip", treebank=True)
-  static.save(encoding, tmp_path / "run" / "vocabulary")
-  loaded = static.load(tmp_path / "run" / "vocabulary")
-  np.testing.assert_array_equal(loaded.table, encoding.table)
-  assert loaded.statistics == encoding.statistics
-  assert encoded(loaded, TEXTS[2]) == encoded(encoding, TEXTS[2])
 
 
 @pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])
@@ -135,17 +123,12 @@ PARAMS = {
 }
 
 
-@functools.partial(jax.jit, static_argnames="all_layers")
-def apply(tokens, **arguments):
-  return ENCODER.apply({"params": PARAMS}, tokens, train=False, **arguments)
-
-
 def test_rows_of_the_table_behind_the_contract():
   tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
   shapes = jax.eval_shape(lambda: ENCODER.init(jax.random.key(0), tokens, train=False))["params"]
   assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, PARAMS)
   table = np.asarray(ENCODER.embedding_table(PARAMS))
-  hidden = apply(tokens)
+  hidden = apply(ENCODER, PARAMS, tokens)
   assert hidden.shape == (1, 2, 16, 6) and hidden.dtype == jnp.float32
   pooled = np.asarray(pool(hidden, tokens, units, "mean"))[0]
   for place, member in enumerate((1, 0, 2, 3, 4)):
@@ -153,5 +136,5 @@ def test_rows_of_the_table_behind_the_contract():
     np.testing.assert_array_equal(vectors(hidden, units)[member], expected)
     np.testing.assert_allclose(pooled[place], expected.mean(axis=0), atol=1e-6)
   offset = jnp.ones((1, 2, 16, 6))
-  np.testing.assert_array_equal(apply(tokens, input_offset=offset), hidden + 1)
-  np.testing.assert_array_equal(apply(tokens, all_layers=True), hidden[None])
+  np.testing.assert_array_equal(apply(ENCODER, PARAMS, tokens, input_offset=offset), hidden + 1)
+  np.testing.assert_array_equal(apply(ENCODER, PARAMS, tokens, all_layers=True), hidden[None])

@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 
+from as2jax.config import recipes
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.elmo import sentence_boundaries, word_characters
 
@@ -135,3 +136,15 @@ def numbered(sentences):
   return [
     np.arange(end - len(s), end, dtype=np.int32) + 1 for s, end in zip(sentences, ends, strict=True)
   ]
+
+
+def recipe(folder, **fields):
+  """Writes a random biLM into `folder`; how a config comes to read it, with these fields."""
+  folder.mkdir()
+  write(folder, options(), datasets(options()))
+
+  def apply(config):
+    recipes.elmo(config)
+    config.encoder.update({"pretrained": str(folder), **fields})
+
+  return apply

@@ -180,18 +180,15 @@ def test_folders_packages_and_names_below_the_data_are_found(folder, tmp_path, m
   assert str(hub.resolve("package:some_encoder/model")) == str(package / "model")
 
 
-@pytest.mark.parametrize(
-  "spec, message",
-  [
+def test_what_is_not_there_is_named():
+  for spec, message in (
     ("package:no_such_package/model", "'no_such_package' is not installed; `pip install"),
     ("package:json/model", "has no config.json"),
     ("./no/such/folder", "no such folder.*:sample"),
     ("", "no such folder"),
-  ],
-)
-def test_what_is_not_there_is_named(spec, message):
-  with pytest.raises(InputError, match=message):
-    hub.resolve(spec)
+  ):
+    with pytest.raises(InputError, match=message):
+      hub.resolve(spec)
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ def same(actual, expected):
     np.testing.assert_array_equal(actual[name], array, strict=True)
 
 
-def pickled(tensors, path, **options):
+def pickled(content, path):
   torch = pytest.importorskip("torch", reason="torch is not installed")
-  torch.save({name: torch.tensor(x) for name, x in tensors.items()}, path, **options)
+  tensors = lambda x: torch.tensor(x) if isinstance(x, np.ndarray) else x
+  torch.save({name: tensors(x) for name, x in content.items()}, path)
 
 
 def shard(folder, index, write, tensors=None):
@@ -89,16 +90,6 @@ class Hostile:
     return os.system, ("touch hostile",)
 
 
-def hostile(folder):
-  torch = pytest.importorskip("torch", reason="torch is not installed")
-  torch.save({"a": Hostile()}, folder / "pytorch_model.bin")
-
-
-def no_tensor(folder):
-  torch = pytest.importorskip("torch", reason="torch is not installed")
-  torch.save({"state": {"a": torch.zeros(1)}}, folder / "pytorch_model.bin")
-
-
 def text(name, content):
   return lambda folder: (folder / name).write_bytes(
     content if isinstance(content, bytes) else content.encode()
@@ -122,8 +113,10 @@ REFUSED = [
    r"pytorch_model.bin: .*'w' holds 1 of 1 .*inf, at \[0\]"),
   (text("pytorch_model.bin", b"x"),
    "pytorch_model.bin: not a whole file of tensors alone"),
-  (no_tensor, "pytorch_model.bin: not a whole file of tensors alone"),
-  (hostile, "pytorch_model.bin: not a whole file of tensors alone"),
+  (lambda f: pickled({"state": {}}, f / "pytorch_model.bin"),
+   "pytorch_model.bin: not a whole file of tensors alone"),
+  (lambda f: pickled({"a": Hostile()}, f / "pytorch_model.bin"),
+   "pytorch_model.bin: not a whole file of tensors alone"),
   (promised, "the tensor 'b.bias' is not in part-1"),
   (text(INDEX, "[" * 100_000), "not valid JSON"),
   (text(INDEX, "[]"), "holds no JSON object; get it again: its `weight_map`"),

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import pathlib
 import tracemalloc
 import zipfile
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import real_data
 
 from as2jax.encoders import word_vectors
 from as2jax.encoders.word_vectors import write
@@ -67,14 +67,8 @@ def assert_whole(vectors):
 def test_formats(tmp_path, data):
   vectors = read(file(tmp_path, data))
   assert_whole(vectors)
-  assert vectors.statistics == {
-    "file": "vectors.txt",
-    "dimension": 3,
-    "rows": 5,
-    "kept": 5,
-    "duplicates": 0,
-    "malformed": 0,
-  }
+  counts = {"rows": 5, "kept": 5, "duplicates": 0, "malformed": 0}
+  assert vectors.statistics == {"file": "vectors.txt", "dimension": 3} | counts
 
 
 def test_packed(tmp_path):
@@ -213,19 +207,12 @@ def test_what_vectors_were_trained_on_is_read_with_them(tmp_path):
     read(path)
 
 
-def real(name):
-  root = os.environ.get("AS2JAX_DATA")
-  if not root or not (pathlib.Path(root) / "glove" / name).exists():
-    pytest.skip("AS2JAX_DATA is unset or has no glove")
-  return pathlib.Path(root) / "glove" / name
-
-
 def test_real_glove():
-  vectors = read(real("glove.6B.50d.first2446.txt"))
+  vectors = read(real_data("glove", "glove.6B.50d.first2446.txt"))
   assert vectors.table.shape == (2446, 50) and vectors.words[0] == "the"
   np.testing.assert_allclose(vectors.table[0, :3], [0.418, 0.24968, -0.41242], rtol=1e-6)
   assert vectors.statistics["malformed"] == vectors.statistics["duplicates"] == 0
-  some = read(real("glove.6B.50d.first2446.txt"), {"handed", "the"})
+  some = read(real_data("glove", "glove.6B.50d.first2446.txt"), {"handed", "the"})
   np.testing.assert_array_equal(some.table, vectors.table[[0, -1]])
-  packed = read(real("glove.6B.300d.sample.txt.gz"))
+  packed = read(real_data("glove", "glove.6B.300d.sample.txt.gz"))
   assert packed.table.shape == (100, 300) and packed.words[:3] == ("the", ",", ".")

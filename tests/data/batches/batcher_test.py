@@ -210,7 +210,6 @@ def test_unpacked_units_have_their_own_rows_and_short_rows():
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_columns_lie_beside_what_they_describe(packed):
-  """One input of each level: every row is that of its token, word, unit or example."""
   units, table = layouts.pairs(questions())
   source = unit_table(units)
   drawn = lambda n, *tail: np.random.default_rng(n).normal(size=(n, *tail))

@@ -75,7 +75,4 @@ def test_a_teacher_that_is_not_there_is_named(tmp_path):
     bound()
   with pytest.raises(InputError, match="data.teachers = .*there is no .*no.trec"):
     bound(str(tmp_path / "no.trec"))
-  (tmp_path / "run").mkdir()
-  with pytest.raises(InputError, match="has no ranking of train"):
-    bound(str(tmp_path / "run"))
   assert TeacherScores().bind(types.SimpleNamespace(config=None, dataset=None)) == TeacherScores()

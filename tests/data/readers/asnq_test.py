@@ -141,8 +141,5 @@ def test_wdrass_is_a_table(tmp_path):
     (tmp_path / f"wdrass/{split}.jsonl").write_text(json.dumps(row) + "\n")
   data = load("wdrass", root=str(tmp_path), cache=str(tmp_path / "cache"))
   (question,) = data.splits["dev"]
-  assert (question.id, question.candidates[0].id, question.candidates[0].next) == (
-    "q1",
-    "q1-0",
-    "Ben .",
-  )
+  (candidate,) = question.candidates
+  assert (question.id, candidate.id, candidate.next) == ("q1", "q1-0", "Ben .")

@@ -1,8 +1,8 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
+import tiny
 
 from as2jax.data.card import data_card, text_of
 from as2jax.data.dataset import load
@@ -13,11 +13,10 @@ from as2jax.data.source import PoolCounts
 from as2jax.data.statistics import PoolStatistics
 from as2jax.runtime.errors import InputError
 
-FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
 ICE = "Ice is “frozen” water. It floats.  Why? Ice is light. It floats."
 
 
-def question(id, text, *answers, context=ICE):
+def question(id, text, *answers, context):
   return {
     "id": id,
     "question": text,
@@ -25,27 +24,16 @@ def question(id, text, *answers, context=ICE):
   }
 
 
+def paragraph(context, *asked):
+  return {"context": context, "qas": [question(*one, context=context) for one in asked]}
+
+
 def squad():
-  paragraphs = [
-    {
-      "context": ICE,
-      "qas": [question("a1", "What floats?", "It", "It", "light"), question("a2", "Why?", "light")],
-    },
-    {
-      "context": "Snow is ice. It is light.",
-      "qas": [question("a3", "Why?", "light", context="Snow is ice. It is light.")],
-    },
-  ]
-  other = [
-    {"context": "Fire burns.", "qas": [question("b1", "Who?", "Fire", context="Fire burns.")]}
-  ]
-  return {
-    "version": "1.1",
-    "data": [
-      {"title": "The_ice", "paragraphs": paragraphs},
-      {"title": "Fire", "paragraphs": other},
-    ],
-  }
+  ice = paragraph(ICE, ("a1", "What floats?", "It", "It", "light"), ("a2", "Why?", "light"))
+  snow = paragraph("Snow is ice. It is light.", ("a3", "Why?", "light"))
+  fire = paragraph("Fire burns.", ("b1", "Who?", "Fire"))
+  articles = [("The_ice", [ice, snow]), ("Fire", [fire])]
+  return {"version": "1.1", "data": [{"title": t, "paragraphs": its} for t, its in articles]}
 
 
 def encoded(content) -> bytes:
@@ -146,8 +134,7 @@ def check_counts(paragraphs, data: bytes):
 def test_prepared_and_read_back(tmp_path):
   content = squad()
   for i in range(60):  # articles, of which some are held out
-    asked = question(f"t{i}", "Who?", "Fire", context="Fire burns.")
-    paragraphs = [{"context": "Fire burns.", "qas": [asked]}]
+    paragraphs = [paragraph("Fire burns.", (f"t{i}", "Who?", "Fire"))]
     content["data"].append({"title": f"t{i}", "paragraphs": paragraphs})
   for name in ("train-44-articles.json", "dev-v1.1.json"):
     written(tmp_path, content).rename(tmp_path / name)
@@ -165,9 +152,7 @@ def test_prepared_and_read_back(tmp_path):
 
 
 def test_dev_by_reqas_construction():
-  path = FOLDER / "dev-v1.1.json"
-  if "AS2JAX_DATA" not in os.environ or not path.exists():
-    pytest.skip("needs SQuAD: set AS2JAX_DATA to the folder that holds squad/")
+  path = tiny.real_data("squad", "dev-v1.1.json")
   queries = tuple(read_squad(path, "queries", "test"))
   actual = counted([*read_squad(path, "pool", "test"), *queries])
   assert actual == SQUAD.documented["test"]["pool"]

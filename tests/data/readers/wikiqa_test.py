@@ -1,7 +1,5 @@
-import os
-from pathlib import Path
-
 import pytest
+import tiny
 from file_damage import written
 
 from as2jax.data.record import UNKNOWN
@@ -86,9 +84,7 @@ def check_counts(questions, data: bytes):
 
 @pytest.mark.parametrize("split", COUNTS)
 def test_official_counts(split):
-  path = Path(os.environ.get("AS2JAX_DATA", ""), "wikiqa", f"WikiQA-{split}.tsv")
-  if "AS2JAX_DATA" not in os.environ or not path.exists():
-    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  path = tiny.real_data("wikiqa", f"WikiQA-{split}.tsv")
   questions = read_wikiqa(path)
   pairs = [candidate for question in questions for candidate in question.candidates]
   assert (len(questions), len(pairs), sum(c.label for c in pairs)) == COUNTS[split]

@@ -4,8 +4,6 @@ import pytest
 
 from as2jax.data.text.words import STOP_WORDS, is_kept, words
 
-# A sample of each kind that NLTK's list has, and of what splitting leaves of contractions.
-
 
 def test_they_are_forms_of_the_word_splitter():
   """A form with an apostrophe is one word of a text, whichever apostrophe that has."""

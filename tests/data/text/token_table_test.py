@@ -3,24 +3,13 @@ import pathlib
 
 import numpy as np
 import pytest
+from tokenise_test import letters
 
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import Tokenizer
 
 UNITS = [("a b", "b cc"), ("a b", "dd d"), ("c", "a")]
 OPTIONS = {"template": "pair", "max_length": 7, "words": True}
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-  from tokenizers import Tokenizer as Backend
-  from tokenizers import models, pre_tokenizers, processors
-
-  pieces = ["[UNK]", "[CLS]", "[SEP]", *"abcd", *(f"##{c}" for c in "abcd")]
-  backend = Backend(models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
-  backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-  backend.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
-  return Tokenizer(backend, "test")
 
 
 @pytest.fixture
@@ -52,11 +41,11 @@ def mapped(array: np.ndarray) -> bool:
   return array is not None
 
 
-def test_second_call_maps_the_first_ones_table(tmp_path, tokenizer, encoded):
-  plain = build_units(UNITS, tokenizer, **OPTIONS)
-  first = build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+def test_second_call_maps_the_first_ones_table(tmp_path, encoded):
+  plain = build_units(UNITS, letters(), **OPTIONS)
+  first = build_units(UNITS, letters(), **OPTIONS, cache=str(tmp_path))
   assert len(encoded) == 10
-  second = build_units(list(UNITS), tokenizer, **OPTIONS, cache=str(tmp_path))
+  second = build_units(list(UNITS), letters(), **OPTIONS, cache=str(tmp_path))
   assert len(encoded) == 10
   assert_equal(plain, first)
   assert_equal(first, second)
@@ -64,32 +53,22 @@ def test_second_call_maps_the_first_ones_table(tmp_path, tokenizer, encoded):
   assert len(folders(tmp_path)) == 1
 
 
-def test_whatever_differs_has_a_table_of_its_own(tmp_path, tokenizer):
+def test_whatever_differs_has_a_table_of_its_own(tmp_path):
   from tokenizers import Tokenizer as Backend
   from tokenizers import normalizers
 
-  backend = Backend.from_str(tokenizer.backend.to_str())
+  backend = Backend.from_str(letters().backend.to_str())
   backend.normalizer = normalizers.Lowercase()
   context, single = [("a", "b", "c", "d")], [("a",)]
   for units, tok, options in [
-    (context[::-1] * 2, tokenizer, {"template": "context"}),
-    (context, tokenizer, {"template": "context", "words": True}),
-    (context, tokenizer, {"template": "context"}),
-    (context, tokenizer, {"template": "local_context"}),
+    (context[::-1] * 2, letters(), {"template": "context"}),
+    (context, letters(), {"template": "context", "words": True}),
+    (context, letters(), {"template": "context"}),
+    (context, letters(), {"template": "local_context"}),
     (context, Tokenizer(backend, "other"), {"template": "context"}),
-    (single, tokenizer, {"template": "single"}),
-    (single, tokenizer, {"template": "single", "roles": [1]}),
+    (single, letters(), {"template": "single"}),
+    (single, letters(), {"template": "single", "roles": [1]}),
   ]:
     cached = build_units(units, tok, max_length=20, cache=str(tmp_path), **options)
     assert_equal(build_units(units, tok, max_length=20, **options), cached)
   assert len(folders(tmp_path)) == 7
-
-
-def test_slices_and_report(tokenizer):
-  table = build_units(UNITS, tokenizer, **OPTIONS)
-  assert len(table) == 3
-  unit = table.unit(1)
-  assert tokenizer.tokens(unit.ids) == ["[CLS]", "a", "b", "[SEP]", "d", "##d", "[SEP]"]
-  assert unit.word_start.tolist() == [1, 2, 4] and unit.word_length.tolist() == [1, 1, 2]
-  assert [table.forms[form] for form in unit.word_form] == ["a", "b", "dd"]
-  assert "3 units, 19 tokens, 2 units truncated, 2 tokens lost" in table.report()

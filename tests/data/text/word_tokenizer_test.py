@@ -99,12 +99,9 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, skip, markers):
   np.testing.assert_array_equal(loaded.encode(SENTENCES).ids, tokenizer.encode(SENTENCES).ids)
 
 
-def test_words_cannot_be_joined():
+def test_what_cannot_be_is_named():
   with pytest.raises(InputError, match="word-level tokeniser puts no separator"):
     build_units([("ice", "caves")], build(), template="pair", max_length=9)
-
-
-def test_unfit_markers():
   with pytest.raises(InputError, match="give none, or one before and one after"):
     build(markers=("<s>",))
   with pytest.raises(InputError, match="'<end>' is no word of the vocabulary"):
