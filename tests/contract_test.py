@@ -18,35 +18,26 @@ import as2jax
 from as2jax.data import dataset, trec_files
 from as2jax.runtime import sharding
 from as2jax.training import loop, optimizers
-from as2jax.training.step import make_train_step
 
 SYSTEMS = pytest.mark.parametrize("system", tiny_systems.SYSTEMS)
 # The rate at which a system learns eight examples by heart, and the share of the loss that is left.
 RATE = {"m2snet": 1.0, "cross_vae": 2e-2}
-LEFT = {
-  "cross_vae": 0.5,
-  "siamese": 0.3,
-  "cassie": 0.4,
-}  # CASSIE's mutual information stays above 0
+# CASSIE's mutual information stays above 0.
+LEFT = {"cross_vae": 0.5, "siamese": 0.3, "cassie": 0.4}
 
 
 def memorised(system):
   """Train 80 steps on one batch of a case; return parameters before and after, and the losses."""
   case = tiny_steps.case(system)
-  experiment, o = case.experiment, case.config.optimizer.copy_and_resolve_references()
+  o = case.config.optimizer.copy_and_resolve_references()
   with o.unlocked():
     o.rate, o.warmup = RATE.get(system, 1e-2), 0.0
     if "eps" in o and o.name == "adam":
       o.eps = 1e-8
-  mesh, batch = sharding.make_mesh(), case.batches[0]
   optimizer = optimizers.from_config(o)
   rate = optimizers.schedule("constant", rate=o.rate, warmup=0.0, epochs=1)
-  micro = jax.tree.map(lambda x: x[0], batch)
-  state = experiment.fresh_state(micro, (0,), optimizer, mesh)
-  step = make_train_step(
-    experiment.model, experiment.loss, optimizer, rate, mesh=mesh, state=state, seeds=1
-  )
-  placed, losses = sharding.place(jax.tree.map(lambda x: x[None], batch), mesh), []
+  mesh, state, step = tiny_steps.begin(case, optimizer, rate)
+  placed, losses = sharding.place(jax.tree.map(lambda x: x[None], case.batches[0]), mesh), []
   for _ in range(80):
     arguments = np.zeros(1, np.uint32), np.full(1, 0.5, np.float32), np.ones(1, bool)
     state, scalars = step(state, placed, *arguments)
@@ -67,7 +58,7 @@ def test_a_handful_of_examples_is_memorised_by_every_parameter(system):
       assert np.any(value != after[path]), path
 
 
-# Cross-VAEs rank a pool: evaluation/pool_retrieval_test.py.
+# Cross-VAEs rank a pool: evaluation/retrieve_test.py.
 @pytest.mark.parametrize("system", [name for name in tiny_systems.SYSTEMS if name != "cross_vae"])
 def test_a_question_alone_has_the_scores_that_it_has_among_all(system, finished_run):
   """Opened from disk; other rows, other padding, other neighbours in a row than at evaluation."""
@@ -94,7 +85,4 @@ def test_a_killed_run_ends_like_a_straight_one(system, finished_run, tmp_path, m
   assert content["metrics"] == json.loads((straight / "results.json").read_text())["metrics"]
   run = "eval/test/run.trec"
   assert (straight / run).read_bytes() == (stopped / run).read_bytes()
-  one, other = map(tiny.best_parameters, (straight, stopped))
-  assert one.keys() == other.keys()
-  for path, value in one.items():
-    np.testing.assert_array_equal(value, other[path], path)
+  tiny.assert_same_parameters(stopped, straight)

@@ -1,7 +1,6 @@
 """Imports go one way between the folders of the package: the contracts in pyproject.toml hold."""
 
 import importlib.util
-import os
 import pathlib
 import subprocess
 import sys
@@ -18,11 +17,7 @@ CHECK = "from importlinter.cli import lint_imports; raise SystemExit(lint_import
 def test_imports_go_one_way():
   report = subprocess.run(
     [sys.executable, "-c", CHECK],
-    cwd=ROOT,
-    env={
-      **os.environ,
-      "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    },
+    cwd=ROOT,  # from where the package is imported
     text=True,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,

@@ -1,7 +1,5 @@
 """A run in a folder of an object store, by a store in memory that can neither append nor rename."""
 
-import json
-
 import fsspec
 import pytest
 from etils import epath
@@ -73,7 +71,3 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
   assert trec_files.read_run(f"{workdir}/eval/test/run.trec")
   with pytest.raises(InputError, match="holds a run of another config"):
     modes.run(config("word_overlap"), workdir)
-
-
-def rows(path):
-  return [json.loads(line) for line in path.read_text().splitlines()]

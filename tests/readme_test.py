@@ -59,10 +59,7 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def config():
-  """Resolves `configs/FILE.py:words`, each once."""
-  return functools.cache(job_files.load)
+config = functools.cache(job_files.load)  # resolves `configs/FILE.py:words`, each once
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +86,7 @@ def verb_of(words):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_verbs_and_their_options_exist(name, config):
+def test_verbs_and_their_options_exist(name):
   for words in COMMANDS[name]:
     if words[0] != "as2jax":
       continue
@@ -125,7 +122,7 @@ def test_modules_and_scripts_exist(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_configs_and_keys_exist(name, config):
+def test_configs_and_keys_exist(name):
   for words in COMMANDS[name]:
     paths = [w.split("=", 1)[1] for w in words if re.match(r"--(config|base)=", w)]
     paths += [w for w in words if re.match(r"configs/\w+\.py\b", w)]  # job.sh CONFIG DIR

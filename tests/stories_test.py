@@ -10,8 +10,6 @@ import socket
 import time
 import urllib.request
 
-import jax
-import numpy as np
 import pytest
 import tiny
 
@@ -84,15 +82,15 @@ def test_an_engineers_faq(installed, faq):
       assert hit["score"] == pytest.approx(of_pair[FAQ[0][0], hit["text"]], abs=1e-5)
   assert {hit["text"] for hit in hits} == set(answers)
 
-  served = _served(installed, list(answers))
-  for answer, text in zip(served["texts"], [h["text"] for h in served["order"]], strict=True):
+  served, found = _served(installed, list(answers))
+  for text, score in served.items():
     if (FAQ[0][0], text) in of_pair:
-      assert answer == pytest.approx(of_pair[FAQ[0][0], text], abs=1e-5)
-  assert served["search"] == [hit["text"] for hit in hits]
+      assert score == pytest.approx(of_pair[FAQ[0][0], text], abs=1e-5)
+  assert served.keys() == set(answers) and found == [hit["text"] for hit in hits]
 
 
 def _served(installed, texts):
-  """What the service answers: raw scores with their texts, and the texts of a search."""
+  """What the service answers: raw scores by text, and the texts of a search."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
@@ -116,12 +114,8 @@ def _served(installed, texts):
   finally:
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) in (0, 130), log.read_text()
-  order = [{"text": texts[hit["index"]]} for hit in hits]
-  return {
-    "texts": [hit["score"] for hit in hits],
-    "order": order,
-    "search": [hit["text"] for hit in actual["results"]],
-  }
+  scores = {texts[hit["index"]]: hit["score"] for hit in hits}
+  return scores, [hit["text"] for hit in actual["results"]]
 
 
 def _until(ask, process, log):
@@ -168,10 +162,11 @@ print(*[row["system"] for row in as2jax.compare(mine, words, length, metrics=["m
 """
   printed = installed("-c", code).splitlines()[-1].split("|")
   assert len(printed) == 3 and printed[0].endswith("mine")
+  assert "cete_table3" in installed(command, "lab", "paper")
 
 
 def test_a_person_who_stops_and_goes_on(installed):
-  """Ctrl-C while training and indexing; the same command goes on, to the same end."""
+  """Ctrl-C while training and indexing; that the end is the same to the bit is in faults/stops.py."""
   folder, command = installed.folder, installed.script
   small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.3"]
   train = ["train", "wikiqa_triplet:sample", *small, "--set", "epochs=8", "--set", "log.steps=1"]
@@ -181,7 +176,6 @@ def test_a_person_who_stops_and_goes_on(installed):
   assert "stopped by SIGINT" in text and "Traceback" not in text
   assert not (folder / "runs/x/results.json").exists()
   assert lines(installed(command, *train, "-o", "runs/x")) == whole
-  assert_same_to_the_bit(folder / "runs/x", folder / "runs/whole")
 
   documents = [f"document {i} about {i % 97}" for i in range(9000)]
   (folder / "documents.txt").write_text("\n".join(documents) + "\n")
@@ -198,29 +192,6 @@ def test_a_person_who_stops_and_goes_on(installed):
     for name in ("documents.index", "whole.index")
   ]
   assert results[0] == results[1] and len(results[0]) == 10
-
-
-def assert_same_to_the_bit(one, other):
-  """Of two runs: parameters and the optimiser's state at the end, and the best parameters."""
-  import orbax.checkpoint as ocp
-
-  for kind, item in (("latest", "state"), ("best", "variables")):
-    numbers = [
-      {path.name for path in (run / "checkpoints" / kind).iterdir() if path.name.isdigit()}
-      for run in (one, other)
-    ]
-    step = max(map(int, numbers[0]))
-    assert step == max(map(int, numbers[1]))
-    reader, trees = ocp.PyTreeCheckpointHandler(), []
-    for run in (one, other):
-      path = run.absolute() / f"checkpoints/{kind}/{step}/{item}"
-      found, structure = jax.tree.flatten(reader.metadata(path).tree)
-      host = structure.unflatten([ocp.RestoreArgs(restore_type=np.ndarray)] * len(found))
-      trees.append(reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=host)))
-    leaves, others = map(jax.tree.leaves_with_path, trees)
-    assert len(leaves) == len(others) > 10
-    for (path, a), (other_path, b) in zip(leaves, others, strict=True):
-      assert path == other_path and np.asarray(a).tobytes() == np.asarray(b).tobytes(), path
 
 
 def _stopped(installed, arguments, after):

@@ -11,17 +11,17 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+def assert_silent(*command):
+  """A program that finds faults finds none."""
+  report = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
+  assert report.returncode == 0, report.stdout + report.stderr
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed")
 @pytest.mark.parametrize("command", [["format", "--check"], ["check"]], ids=" ".join)
 def test_ruff_finds_nothing(command):
-  report = subprocess.run(
-    [sys.executable, "-m", "ruff", *command, "--no-cache", "--output-format=concise", "."],
-    cwd=ROOT,
-    text=True,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-  )
-  assert report.returncode == 0, report.stdout
+  options = ("--no-cache", "--output-format=concise", ".")
+  assert_silent(sys.executable, "-m", "ruff", *command, *options)
 
 
 # Beside the interpreter, or on the path.
@@ -31,11 +31,5 @@ TY = shutil.which("ty", path=pathlib.Path(sys.executable).parent) or shutil.whic
 @pytest.mark.skipif(TY is None, reason="ty is not installed")
 def test_the_type_checker_finds_nothing():
   """In the folders that pyproject.toml names under `tool.ty.src`."""
-  report = subprocess.run(
-    [TY, "check", "--python", sys.prefix, "--error-on-warning", "--output-format=concise"],
-    cwd=ROOT,
-    text=True,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-  )
-  assert report.returncode == 0, report.stdout
+  options = ("--python", sys.prefix, "--error-on-warning", "--output-format=concise")
+  assert_silent(TY, "check", *options)

@@ -144,6 +144,14 @@ def best_parameters(folder, group="") -> dict[str, np.ndarray]:
   return {k: np.asarray(v) for k, v in reader.restore(path, target)["trainable"].items()}
 
 
+def assert_same_parameters(folder, other) -> None:
+  """To the bit, of two runs' best checkpoints."""
+  one, expected = map(best_parameters, (folder, other))
+  assert one.keys() == expected.keys()
+  for path, value in one.items():
+    np.testing.assert_array_equal(value, expected[path], path)
+
+
 def compilations(predictor):
   """The number of programs that a predictor compiled so far."""
   return predictor.step._cache_size() + predictor.compare._cache_size()

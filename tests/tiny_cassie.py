@@ -13,64 +13,42 @@ from as2jax.data.batches.batch import Batch, Examples, Tokens, Units, Words
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.models.cassie import Cassie, CassieLoss
+from configs import wikiqa_cassie
 
-FIELDS = dict(
-  token="cls",
-  template="context",
-  segments="four",
-  segments_start="normal",
-  alignment="transport",
-  marginals="frequency",
-  stop_words=True,
-  epsilon=0.1,
-  epsilon_relative=True,
-  iterations=20,
-  transport_gradient="envelope",
-  question_words=5,
-  sentence_words=6,
-  relevance="plan",
-  self_term="none",
-  edges="softmax",
-  head_reads=("h",),
-  ranker_head="none",
-  graph_layers=2,
-  hidden=7,
-  padding_node=False,
-)
+FIELDS = {
+  **wikiqa_cassie.get_config().model.to_dict(),
+  "token": "cls",
+  "iterations": 20,
+  "question_words": 5,
+  "sentence_words": 6,
+  "hidden": 7,
+}
+del FIELDS["name"]
 LOSS = CassieLoss(gamma=0.3, mi_self_pairs=True)
 VOCABULARY = 40
 
 
+SIZES = {
+  "vocab_size": VOCABULARY,
+  "hidden_size": 8,
+  "num_layers": 1,
+  "num_heads": 2,
+  "intermediate_size": 12,
+  "hidden_dropout": 0.0,
+  "attention_dropout": 0.0,
+}
+
+
 def encoder(**fields):
-  return BertEncoder(
-    **{
-      **dict(
-        vocab_size=VOCABULARY,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=2,
-        intermediate_size=12,
-        max_positions=64,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-      ),
-      **fields,
-    }
-  )
+  return BertEncoder(**{**SIZES, "max_positions": 64, **fields})
 
 
 def xlnet():
   return XLNetEncoder(
-    vocab_size=VOCABULARY,
-    hidden_size=8,
-    num_layers=1,
-    num_heads=2,
-    intermediate_size=12,
+    **SIZES,
     attention_type="bi",
     clamp_len=-1,
     layer_norm_eps=1e-12,
-    hidden_dropout=0.0,
-    attention_dropout=0.0,
     activation="gelu",
     dtype="float32",
     precision=None,

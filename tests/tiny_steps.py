@@ -29,19 +29,7 @@ LOSS, GRADIENT, PARAMETER = 1e-5, 2e-5, 2e-5
 # Of Adam: a rate that moves a parameter by far more than the tolerance, and an ε under which a
 # gradient that is rounding moves nothing (with 1e-8 its sign alone would move by the whole rate).
 ADAM = {"rate": 5e-4, "eps": 1e-4}
-TINY = (
-  "crossencoder",
-  "cosine",
-  "triplet",
-  "siamese",
-  "loct",
-  "cete",
-  "cassie",
-  "m2snet",
-  "cross_vae",
-  "dual_vae",
-  "dual_gru",
-)
+TINY = (*tiny_systems.SYSTEMS, "dual_vae", "dual_gru")
 CROSSING = {"cross_vae": "cross", "dual_vae": "dual", "dual_gru": "none"}
 # What the recorded steps had and PyTorch's have, but a preset has not.
 RECORDED = {"m2snet": {"overlap": "by_length", "standardise_overlap": False}}
@@ -167,21 +155,27 @@ def _recorder() -> optax.GradientTransformation:
   )
 
 
+def begin(case: Case, optimizer: optax.GradientTransformation, rate: Any) -> tuple:
+  """Mesh, state and step of a case, over all devices."""
+  mesh, experiment = sharding.make_mesh(), case.experiment
+  first = jax.tree.map(lambda x: x[0], case.batches[0])
+  state = experiment.fresh_state(first, (0,), optimizer, mesh)
+  step = make_train_step(
+    experiment.model, experiment.loss, optimizer, rate, mesh=mesh, state=state, seeds=1
+  )
+  return mesh, state, step
+
+
 def ours(case: Case) -> dict[str, Any]:
   """Loss, rate and gradient of each step, parameters and running statistics after all of them.
 
   All of it by `make_train_step`, over all devices; the gradient as the optimiser gets it.
   """
-  o, experiment = case.config.optimizer, case.experiment
-  mesh = sharding.make_mesh()
+  o = case.config.optimizer
   optimizer = optax.chain(_recorder(), optimizers.from_config(o))
   rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=case.config.epochs)
-  first = jax.tree.map(lambda x: x[0], case.batches[0])
-  state = experiment.fresh_state(first, (0,), optimizer, mesh)
+  mesh, state, step = begin(case, optimizer, rate)
   assert not state.frozen and set(state.trainable) == set(case.params)
-  step = make_train_step(
-    experiment.model, experiment.loss, optimizer, rate, mesh=mesh, state=state, seeds=1
-  )
   host = lambda tree: {path: np.asarray(value)[0] for path, value in tree.items()}
   scalars, gradients = [], []
   for batch, progress in zip(case.batches, case.progress, strict=True):

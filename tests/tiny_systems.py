@@ -26,14 +26,9 @@ def config(system: str, **overrides):
   """
   if system in recipes.LEXICAL:
     return wikiqa_baseline.get_config(f"{system},sample").lock()
-  job_config = {
-    "cosine": _cosine,
-    "cassie": _cassie,
-    "loct": _loct,
-    "cete": _cete,
-    "cross_vae": _cross_vae,
-    "m2snet": _m2snet,
-  }.get(system, _plain)(system)
+  own = {"cosine": _cosine, "loct": _loct, "cete": _cete, "cross_vae": _cross_vae}
+  own |= {"m2snet": _m2snet, "cassie": lambda: tiny_cassie.run_config("cassie")}
+  job_config = own[system]() if system in own else tiny.config(system)
   with job_config.unlocked():
     job_config.epochs, job_config.seeds, job_config.evaluation.splits = 1, (0,), ("test",)
     job_config.optimizer.rate = 1e-3
@@ -46,19 +41,11 @@ def config(system: str, **overrides):
   return job_config.lock()
 
 
-def _plain(system):
-  return tiny.config(system)
-
-
-def _cosine(system):
+def _cosine():
   return tiny.config("crossencoder", "cosine", encoder__pretrained=even_encoder())
 
 
-def _cassie(system):
-  return tiny_cassie.run_config("cassie")
-
-
-def _loct(system):
+def _loct():
   job_config = tiny_cassie.run_config("loct")
   job_config.unlock().encoder.pretrained = _sharp_encoder()
   return job_config
@@ -95,7 +82,7 @@ def _changed(name: str, change) -> str:
   return folder
 
 
-def _cete(system):
+def _cete():
   job_config = tiny_features.config(None, os.environ["AS2JAX_CACHE"])
   # The tiny encoder's vectors are nearly alike: without positions all cosines are above .9997, and
   # what is a rounding apart, which depends on the devices, decides ranks.
@@ -103,7 +90,7 @@ def _cete(system):
   return job_config
 
 
-def _cross_vae(system):
+def _cross_vae():
   from configs import squad_cross_vae
 
   job_config = squad_cross_vae.get_config("sample")
@@ -127,7 +114,7 @@ def _cross_vae(system):
   return job_config
 
 
-def _m2snet(system):
+def _m2snet():
   from configs import trecqa_m2snet
 
   job_config = trecqa_m2snet.get_config("2,sample")

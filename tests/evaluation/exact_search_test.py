@@ -15,6 +15,13 @@ def grid(random, rows, width=6):
   return random.integers(-2, 3, (rows, width)).astype(np.float32)
 
 
+def prepared(queries, pool, similarity):
+  return [
+    exact_search.prepared(x, similarity, side=side)
+    for x, side in ((queries, "query"), (pool, "pool"))
+  ]
+
+
 def brute(queries, pool, k):
   """Entries by score descending, then number, and their scores."""
   scores = queries @ pool.T
@@ -92,11 +99,7 @@ def test_similarities_rank_as_they_say():
     "cosine": queries @ pool.T / np.where(lengths > 0, lengths, 1),
   }
   for similarity, scores in expected.items():
-    prepared = [
-      exact_search.prepared(x, similarity, side=side)
-      for x, side in ((queries, "query"), (pool, "pool"))
-    ]
-    actual = searcher(*prepared)
+    actual = searcher(*prepared(queries, pool, similarity))
     np.testing.assert_array_equal(actual.entries, np.argsort(-scores, axis=1, kind="stable"))
     np.testing.assert_allclose(
       exact_search.reported(actual, queries, pool, similarity),
@@ -110,10 +113,8 @@ def test_a_distance_is_reported_without_cancellation():
   pool = np.full((8, 4), 300, np.float32)
   pool[:6, 0] += np.float32([0, 0, 0.001, 0.01, 0.5, 1])
   queries = pool[:1]
-  prepared = [
-    exact_search.prepared(x, "euclidean", side=s) for x, s in ((queries, "query"), (pool, "pool"))
-  ]
-  actual = Searcher(sharding.make_mesh(), k=8, rows=8, queries=1)(*prepared)
+  searcher = Searcher(sharding.make_mesh(), k=8, rows=8, queries=1)
+  actual = searcher(*prepared(queries, pool, "euclidean"))
   (scores,) = exact_search.reported(actual, queries, pool, "euclidean")
   assert scores.dtype == np.float32 and (np.diff(scores) <= 0).all()
   np.testing.assert_array_equal(np.diff(scores) == 0, np.diff(actual.scores[0]) == 0)

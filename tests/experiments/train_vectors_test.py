@@ -24,10 +24,6 @@ def main(arguments):
   return app.run(["lab", "vectors", *arguments])
 
 
-def vectors(path, vocabulary=None):
-  return word_vectors.read(path, vocabulary)
-
-
 def pairs(topics=2, each=400):
   """Texts of two topics whose words never meet."""
   words = [[f"{topic}{i}" for i in "abcdefgh"] for topic in ("ice", "tax")[:topics]]
@@ -38,7 +34,7 @@ def pairs(topics=2, each=400):
 def test_words_that_meet_are_near(tmp_path):
   settings = Settings(dimension=12, epochs=20, min_count=2, seed=1, lower=True, treebank=False)
   train(pairs(each=4000), tmp_path / "v.txt", settings, {})
-  actual = vectors(tmp_path / "v.txt")
+  actual = word_vectors.read(tmp_path / "v.txt", None)
   assert len(actual.words) == 16
   unit = actual.table / np.linalg.norm(actual.table, axis=1, keepdims=True)
   same = np.equal.outer(*[np.array([word[:3] for word in actual.words])] * 2)
@@ -54,7 +50,7 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
   assert told["fingerprint"] == sample.fingerprints["train"] and told["dataset"] == "sample"
   assert told["sentences"] == len(texts) == len(set(texts))
   assert (told["dimension"], told["epochs"], told["seed"], told["lower"]) == (8, 2, 3, True)
-  actual = vectors(tmp_path / "v.txt")
+  actual = word_vectors.read(tmp_path / "v.txt", None)
   assert actual.table.shape == (told["vocabulary"], 8) and np.isfinite(actual.table).all()
   told.pop("bytes")
   assert actual.statistics["trained_on"] == told

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 
-import numpy as np
 import pytest
 import tiny
 
@@ -47,12 +46,19 @@ def whole(tmp_path_factory):
   return folder
 
 
-def assert_same(folder, whole):
+def stop_and_go_on(folder, whole, monkeypatch, owner, name, terminating):
+  """Terminates a run in a function; then it ends as `whole` did. Returns what was left between."""
+  with monkeypatch.context() as patch:
+    patch.setattr(owner, name, terminating)
+    with pytest.raises(preemption.Preempted):
+      train_and_evaluate(config(), folder)
+  latest = (folder / "checkpoints" / "latest").glob("*")
+  left = {path.name for path in (*latest, *folder.glob("results.json"))}
+  monkeypatch.setattr(preemption._Heard, "signal", False)
+  train_and_evaluate(config(), folder)
   assert results.read(folder)["metrics"] == results.read(whole)["metrics"]
   assert results.read(folder)["seeds"] == results.read(whole)["seeds"]
-  one, other = map(tiny.best_parameters, (folder, whole))
-  for path, value in one.items():
-    np.testing.assert_array_equal(value, other[path], path)
+  tiny.assert_same_parameters(folder, whole)
   rows = [
     [
       {k: v for k, v in row.items() if k != "seconds_per_step"}
@@ -61,6 +67,7 @@ def assert_same(folder, whole):
     for x in (folder, whole)
   ]
   assert rows[0] == rows[1]
+  return left
 
 
 def test_in_a_step(tmp_path, whole, listening, monkeypatch):
@@ -71,15 +78,8 @@ def test_in_a_step(tmp_path, whole, listening, monkeypatch):
     if step == 3:
       terminate()
 
-  with monkeypatch.context() as patch:
-    patch.setattr(loop.StepLog, "add", add_and_terminate)
-    with pytest.raises(preemption.Preempted):
-      train_and_evaluate(config(), tmp_path)
-  saved = {path.name for path in (tmp_path / "checkpoints" / "latest").iterdir()}
-  assert saved == {"0", "3"} and results.read(tmp_path) is None
-  monkeypatch.setattr(preemption._Heard, "signal", False)
-  train_and_evaluate(config(), tmp_path)
-  assert_same(tmp_path, whole)
+  left = stop_and_go_on(tmp_path, whole, monkeypatch, loop.StepLog, "add", add_and_terminate)
+  assert left == {"0", "3"}
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,7 @@ def test_in_an_evaluation(tmp_path, whole, listening, monkeypatch, batch):
 
     return gather(counted, *args)
 
-  with monkeypatch.context() as patch:
-    patch.setattr(predict, "gather", gather_and_terminate)
-    with pytest.raises(preemption.Preempted):
-      train_and_evaluate(config(), tmp_path)
-  monkeypatch.setattr(preemption._Heard, "signal", False)
-  train_and_evaluate(config(), tmp_path)
-  assert_same(tmp_path, whole)
+  stop_and_go_on(tmp_path, whole, monkeypatch, predict, "gather", gather_and_terminate)
 
 
 def test_without_anything_to_save_it_ends_at_once(listening):

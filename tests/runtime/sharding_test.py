@@ -73,27 +73,6 @@ def test_each_host_makes_the_shards_that_its_devices_hold(monkeypatch):
     assert placed.sharding == NamedSharding(mesh, sharding.BATCH)
 
 
-def test_moments_follow_their_parameters():
-  tree = {
-    "mu": {"encoder/layers/attention/query/kernel": np.zeros((1, 6, 8, 8))},
-    "count": np.zeros((1,)),
-  }
-  mesh = sharding.make_mesh(fsdp=2, devices=jax.devices()[:2])
-  actual = sharding.tree_shardings(tree, mesh)
-  moment = actual["mu"]["encoder/layers/attention/query/kernel"]
-  assert moment.spec == P(None, None, "fsdp", "tensor")
-  assert actual["count"].spec == P()
-
-
-def test_shards_that_do_not_spread_are_refused():
-  mesh = sharding.make_mesh(devices=jax.devices()[:2])
-  sharding.check_shards(mesh, 4)
-  with pytest.raises(InputError, match="batch.shards = 3 is not a multiple of the 2 devices"):
-    sharding.check_shards(mesh, 3)
-  with pytest.raises(InputError, match="does not divide 2 devices"):
-    sharding.make_mesh(tensor=3, devices=jax.devices()[:2])
-
-
 def _config(shards, **sharding_section):
   config = base.get_config()
   config.batch.shards = shards
@@ -111,13 +90,19 @@ def test_cores_share_the_rows_of_shards_that_do_not_spread():
   assert shape(2) == shape(4) == {**alone, "data": 2}
 
 
-def test_accelerators_that_the_shards_do_not_fit_are_refused(monkeypatch):
-  monkeypatch.setattr(jax, "process_count", lambda: 2)  # CPUs of several hosts are no cores, too
-  with pytest.raises(InputError, match="batch.shards = 3 is not a multiple of the 2 devices"):
-    sharding.mesh_for_batches(_config(3), most_cores=8)
-  monkeypatch.undo()
-  with pytest.raises(InputError, match="batch.shards = 1 is not a multiple of the 2 devices"):
+def test_shards_that_do_not_fit_the_devices_are_refused(monkeypatch):
+  mesh = sharding.make_mesh(devices=jax.devices()[:2])
+  sharding.check_shards(mesh, 4)
+  with pytest.raises(InputError, match="does not divide 2 devices"):
+    sharding.make_mesh(tensor=3, devices=jax.devices()[:2])
+  refused = lambda count: f"batch.shards = {count} is not a multiple of the 2 devices"
+  with pytest.raises(InputError, match=refused(3)):
+    sharding.check_shards(mesh, 3)
+  with pytest.raises(InputError, match=refused(1)):
     sharding.mesh_for_batches(_config(1, fsdp=2), most_cores=8)
+  monkeypatch.setattr(jax, "process_count", lambda: 2)  # CPUs of several hosts are no cores, too
+  with pytest.raises(InputError, match=refused(3)):
+    sharding.mesh_for_batches(_config(3), most_cores=8)
 
 
 def test_rows_of_padding_make_their_number_a_multiple():

@@ -61,45 +61,41 @@ def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
   assert status == 2 and f"libtpu=={chips.LIBTPU}" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@needs_libtpu
-def test_cassie_compiles_for_v5e_without_the_host():
-  config = tiny.config(
-    "cassie",
-    model__hidden=8,
-    model__iterations=5,
-    batch__shards=1,
-    batch__examples=4,
-    batch__predict_rows=4,
-  )
-  chip, _, steps = compiled.steps_of(config, "v5e:1x1")
-  actual = list(steps)
-  assert [s.name for s in actual] == ["train", "predict"]
-  for one in actual:
-    assert compiled.fits(chip, one) and not one.program.host_calls and not one.program.collectives
-    assert one.program.loops and None not in one.program.loops
+SMALL = {"batch__shards": 1, "batch__examples": 4, "batch__predict_rows": 4}
 
 
-@pytest.mark.long
 @needs_libtpu
-@pytest.mark.parametrize("job", ["recommended:fast,ettin17m", "recommended:accurate,ettin17m"])
-def test_modernbert_compiles_for_v5e_without_the_host(job):
-  """Training and prediction of the smallest ettin at its published size, in small batches."""
-  config = jobs.load(job)
-  with config.unlocked():
-    config.batch.rows = config.batch.predict_rows = 8
-    config.batch.examples = 64
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param("cassie", marks=pytest.mark.slow),
+    pytest.param("recommended:fast,ettin17m", marks=pytest.mark.long),
+    pytest.param("recommended:accurate,ettin17m", marks=pytest.mark.long),
+  ],
+)
+def test_it_compiles_for_v5e_without_the_host(name):
+  """A tiny CASSIE; training and prediction of the smallest ettin at its published size."""
+  if name == "cassie":
+    config = tiny.config(name, model__hidden=8, model__iterations=5, **SMALL)
+  else:
+    config = jobs.load(name)
+    with config.unlocked():
+      config.batch.rows = config.batch.predict_rows = 8
+      config.batch.examples = 64
   chip, _, steps = compiled.steps_of(config, "v5e:1x1")
   actual = list(steps)
   assert actual[0].name == "train" and len(actual) >= 2
   for one in actual:
     assert compiled.fits(chip, one) and not one.program.host_calls
+    if name == "cassie":
+      assert not one.program.collectives
+      assert one.program.loops and None not in one.program.loops
 
 
 @pytest.mark.slow
 @needs_libtpu
 def test_the_gradient_alone_is_exchanged_between_chips():
-  config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)
+  config = tiny.config("triplet", **SMALL)
   _, scaled, steps = compiled.steps_of(config, "v5e:2x2")
   assert scaled.batch.shards == 4
   actual = next(steps).program.collectives
