@@ -108,7 +108,11 @@ def _read_shards(index: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
   places = {name: epath.Path(str(file)).name for name, file in places.items() if wanted(name)}
   tensors: dict[str, np.ndarray] = {}
   for file in sorted(set(places.values())):
-    tensors |= read_file(index.parent / file, lambda name, file=file: places.get(name) == file)
+    for name, tensor in read_file(index.parent / file, wanted).items():
+      if name not in places:
+        raise InputError(f"{index}: the tensor {name!r} of {file} has no place in it; {advice}")
+      if places[name] == file:
+        tensors[name] = tensor
   for name in places.keys() - tensors.keys():
     raise InputError(f"{index}: the tensor {name!r} is not in {places[name]}")
   return tensors

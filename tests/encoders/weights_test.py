@@ -96,9 +96,12 @@ def text(name, content):
   )
 
 
-def promised(folder):
-  shard(folder, "model.safetensors.index.json", save_file)
-  save_file({"c": np.zeros(1)}, folder / "part-1.safetensors")
+def promised(there):
+  def damage(folder):
+    shard(folder, INDEX, save_file)
+    save_file(there, folder / "part-1.safetensors")
+
+  return damage
 
 
 INDEX = "model.safetensors.index.json"
@@ -117,7 +120,8 @@ REFUSED = [
    "pytorch_model.bin: not a whole file of tensors alone"),
   (lambda f: pickled({"a": Hostile()}, f / "pytorch_model.bin"),
    "pytorch_model.bin: not a whole file of tensors alone"),
-  (promised, "the tensor 'b.bias' is not in part-1"),
+  (promised({}), "the tensor 'b.bias' is not in part-1"),
+  (promised({"c": np.zeros(1)}), "the tensor 'c' of part-1.* has no place in it"),
   (text(INDEX, "[" * 100_000), "not valid JSON"),
   (text(INDEX, "[]"), "holds no JSON object; get it again: its `weight_map`"),
   (text(INDEX, '{"weight_map": []}'), "not an index of weight files"),
