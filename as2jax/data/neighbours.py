@@ -16,11 +16,6 @@ Questions = Sequence[Question]
 Change = Callable[[Questions], tuple[Question, ...]]
 
 
-def given(questions: Questions) -> tuple[Question, ...]:
-  """Leave the sentences around candidates as they are."""
-  return tuple(questions)
-
-
 def dropped(questions: Questions) -> tuple[Question, ...]:
   """Empty each neighbour with probability `DROPPED`: an empty place no longer names the first."""
   changed = []
@@ -68,7 +63,7 @@ def permuted(questions: Questions) -> tuple[Question, ...]:
   return tuple(changed)
 
 
-CHANGES: dict[str, Change] = {"given": given, "dropped": dropped, "drawn": drawn}  # of a config
+CHANGES: dict[str, Change] = {"given": tuple, "dropped": dropped, "drawn": drawn}  # of a config
 
 
 class Draw:

@@ -82,9 +82,7 @@ def measure(folder: epath.PathLike, split: str) -> list[dict[str, str]]:
   results.require_unchanged(str(folder), run.results, dataset)
   questions = tuple(q for q in dataset.splits[split] if len(q.candidates) > 1)
   sets = [Changed("as given", questions, (0,) * len(questions)), *changes(questions)]
-  scores: list[list[list[np.ndarray]]] = [
-    [] for _ in sets
-  ]  # of each change and seed, one a question
+  scores: list[list[Any]] = [[] for _ in sets]  # of each change and seed, one a question
   for seed in run.seeds:
     ranker = run.ranker(seed)
     for number, one in enumerate(sets):
@@ -110,11 +108,8 @@ def rows(questions: Questions, sets: Sequence[Changed], scores: Any) -> list[dic
       pairs = list(zip(before, after, places, strict=True))
       logits.append([float(b[at]) - float(a[at]) for a, b, at in pairs])
       ranks.append([_rank(b, at) - _rank(a, at) for a, b, at in pairs])
-    for name, chosen in (
-      ("", looked_at),
-      (" right", looked_at & right),
-      (" wrong", looked_at & ~right),
-    ):
+    strata = {"": looked_at, " right": looked_at & right, " wrong": looked_at & ~right}
+    for name, chosen in strata.items():
       line[f"n{name}"] = str(int(chosen.sum()))
       for what, values in (("logit", logits), ("rank", ranks)):
         line[f"{what}{name}"] = _mean(np.asarray(values)[:, chosen], groups[chosen])
