@@ -16,14 +16,14 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 235,
-  "product lines": 36_430,
-  "product statements": 21_210,
+  "product files": 238,
+  "product lines": 38_000,
+  "product statements": 22_160,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 27_640,
+  "test lines": 27_950,
   "tracked files": 680,
-  "words of Markdown": 9_820,  # outside tables and code
+  "words of Markdown": 11_410,  # outside tables and code
 }
 
 

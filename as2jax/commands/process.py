@@ -22,13 +22,8 @@ from as2jax.runtime.errors import InputError
 EXTRAS = dict.fromkeys(
   "tensorflow_datasets importlib_resources array_record ott jraph tensorboardX h5py gensim".split(),
   "train",
-) | {
-  "matplotlib": "report",
-  "gcsfs": "gcs",
-  "fastapi": "serve",
-  "uvicorn": "serve",
-  "prometheus_client": "serve",
-}
+) | {"matplotlib": "report", "gcsfs": "gcs"}
+EXTRAS |= dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve")
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 CHATTY = ("jax", "tensorboardX")  # jax names each backend that is not there
 

@@ -52,13 +52,9 @@ def permuted(questions: Questions) -> tuple[Question, ...]:
     nothing = Candidate("", "")
     around = [nothing, *(question.candidates[place] for place in order), nothing]
     for before, place, after in zip(around, order, around[2:]):
-      candidates[place] = dataclasses.replace(
-        candidates[place],
-        previous=before.text,
-        next=after.text,
-        previous_label=before.label,
-        next_label=after.label,
-      )
+      changes = {"previous": before.text, "previous_label": before.label}
+      changes |= {"next": after.text, "next_label": after.label}
+      candidates[place] = dataclasses.replace(candidates[place], **changes)
     changed.append(dataclasses.replace(question, candidates=tuple(candidates)))
   return tuple(changed)
 
