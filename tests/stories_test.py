@@ -152,11 +152,12 @@ def test_a_students_system(installed):
   (folder / "asked.jsonl").write_text(
     '{"query": "what is ice", "candidates": ["water", "a stone"]}\n'
   )
-  assert len(lines(installed(command, "rank", "runs/mine", "asked.jsonl"))) == 2
+  assert len(lines(installed(command, "rank", "runs/mine", "asked.jsonl", "--allow-code"))) == 2
   code = """
 import as2jax
 data = as2jax.dataset("sample", "test", filter="clean")
-mine, words = (as2jax.evaluate(as2jax.open_run(f"runs/{x}"), data) for x in ("mine", "sample-bm25"))
+opened = [as2jax.open_run(f"runs/{x}", allow_code=True) for x in ("mine", "sample-bm25")]
+mine, words = (as2jax.evaluate(run, data) for run in opened)
 length = as2jax.evaluate(as2jax.pairwise(lambda pairs: [float(len(c)) for _, c in pairs]), data)
 print(*[row["system"] for row in as2jax.compare(mine, words, length, metrics=["map"]).rows], sep="|")
 """

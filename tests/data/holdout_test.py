@@ -78,7 +78,7 @@ def test_the_split_of_a_data_set_is_taken_from_train():
     ),
     (QUESTIONS[:4], 0.4, "1 would be held out, 0 of them with an answer, and 3 left"),
     (QUESTIONS, 0.001, "0 would be held out"),
-    (QUESTIONS[:1], 0.9, "and 0 left; give another part, .* or select on dev: .* --dev=FILE"),
+    (QUESTIONS[:1], 0.9, "and 0 left; give another part, .* or select on dev: .* data.dev=FILE"),
   ],
 )
 def test_too_few_questions_are_refused(questions, part, message):

@@ -14,8 +14,8 @@ from tests.faults import fuzz
 from tests.faults.totals import Totals
 
 SIZES = {  # part -> its sizes in the large form, in the small form
-  "stops": ((50, 10, 12), (3, 2, 5)),
   "kills": ((10**6,), (2,)),
+  "stops": ((50, 10, 12), (3, 2, 5)),
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
   "caches": ((300,), (15,)),
@@ -24,7 +24,7 @@ SIZES = {  # part -> its sizes in the large form, in the small form
 
 
 def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[Totals]:
-  """The totals of a part. `stops` and `kills` come first: they fork, from a process without threads."""
+  """The totals of a part. `kills`, then `stops` come first: they fork, from a process that has not used jax."""
   from tests.faults import stops
 
   runs = stops.Runs(base / "runs")

@@ -1,5 +1,6 @@
 """What sentence-transformers is trained on, and which epoch is kept."""
 
+import argparse
 import collections
 import types
 
@@ -8,6 +9,8 @@ import pytest
 
 from as2jax.data.record import Candidate, Question
 from as2jax.data.trec_files import read_per_question, read_run
+from as2jax.evaluation import results
+from as2jax.runtime.errors import InputError
 from launch.benchmarks import sentence_transformers_training as training
 
 
@@ -30,16 +33,16 @@ def test_each_answer_has_a_row_and_each_negative_is_drawn_before_any_is_drawn_ag
   assert rows != training.answer_rows([question(0, "1001"), question(1, "100000000")], 5, seed=1)
 
 
-def test_each_pair_has_a_row():
-  rows = training.pair_rows([question(0, "10"), question(1, "0")])
+def test_each_question_has_a_row_of_its_candidates():
+  rows = training.list_rows([question(0, "10"), question(1, "0")])
   assert rows == {
-    "question": ["question 0", "question 0", "question 1"],
-    "candidate": ["text 0 0", "text 0 1", "text 1 0"],
-    "label": [1.0, 0.0, 0.0],
+    "question": ["question 0", "question 1"],
+    "candidates": [["text 0 0", "text 0 1"], ["text 1 0"]],
+    "labels": [[1.0, 0.0], [0.0]],
   }
 
 
-def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
+def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path, monkeypatch):
   pytest.importorskip("torch")
   data = types.SimpleNamespace(
     splits={"dev": (question(0, "01"), question(1, "00")), "test": (question(2, "10"),)}
@@ -75,11 +78,23 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
     return [np.asarray(Trainer.model.scores, np.float32) for _ in asked]
 
   Trainer.model.scores = next(epochs)
-  record = training.best_epoch(Trainer(), score, data)
+  monkeypatch.setitem(training.KINDS, "bi", lambda *_: (Trainer(), score))
+  flags = argparse.Namespace(kind="bi", data="made", output=tmp_path, warmup=0.1)
+  record, _ = training.train(flags, data, [], 1e-4, 3)
   assert record["dev_map"] == [1.0, 0.5, 1.0, 0.5]
   assert record["epoch"] == 2 and record["seconds"] >= 0
-  assert scored.count(data.splits["test"]) == 1
-  training.write(tmp_path, 0, record["scores"], data)
+  assert record["warmup"] == 0.1 and record["rate"] == 1e-4  # every flag, as it was
+  assert data.splits["test"] not in scored
+  Trainer.model.scores = [0, 0]
+  assert training.train(flags, data, [], 1e-4, 3)[0] == record  # not again, yet with its weights
+  assert Trainer.model.scores == [0, 1] and results.times_evaluated(tmp_path, "dev", "made") == (
+    1,
+    1,
+  )
+  flags.warmup = 0.2
+  with pytest.raises(InputError, match="was trained with another warmup"):
+    training.train(flags, data, [], 1e-4, 3)
+  training.write(tmp_path, 0, {split: score(data.splits[split]) for split in data.splits}, data)
   assert set(read_run(tmp_path / "seed-0.test.run")) == {"q2"}
   assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
   ids, table = read_per_question(tmp_path / "seed-0.dev.tsv")
