@@ -21,7 +21,7 @@ LIMITS = {
   "product statements": 22_160,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 27_950,
+  "test lines": 27_970,
   "tracked files": 680,
   "words of Markdown": 11_410,  # outside tables and code
 }
