@@ -31,7 +31,7 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "experiments/train_vectors": "lab vectors",
   "inference/explain": "explain",
   "inference/export": "export",
-  "inference/serve": "serve",
+  "inference/serve inference/connections": "serve",
   "report/make": "report",
   "runtime/profiling training/build training/loop training/metrics_log training/warm_start": "train",
   "encoders/hub encoders/open_encoder data/inputs/protocol training/record training/checkpoints "

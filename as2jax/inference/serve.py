@@ -10,28 +10,21 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
-import hmac
 import logging
-import re
-import resource
-import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
 
 import fastapi
 import numpy as np
 import prometheus_client
 import pydantic
-import uvicorn
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as AnyHTTPException
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from as2jax.data.record import Candidate, Question
+from as2jax.inference.connections import OPEN, Limits, Metrics, guarded, refusal, server
 from as2jax.inference.index import DEPTH, Hit, Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
@@ -39,42 +32,11 @@ from as2jax.runtime.version import __version__
 
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, DEPTH)  # hits up to which a search has a program, compiled at the start
-KINDS = {429: "Overloaded", 503: "Overloaded", 500: "Backend"}  # `error_type`; else Validation
 LOCAL = ("localhost", "127.0.0.1", "::1")  # names of this machine that every client may use
-OPEN = ("/health", "/docs", "/openapi.json")  # which need no token
 PATHS = ("/rerank", "/search", "/metrics", *OPEN)  # by which requests are counted
 LATER = {"retry-after": "1"}
 
 log = logging.getLogger(__name__)
-
-
-def _half_of_the_descriptors() -> int:
-  most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-  return 2048 if most == resource.RLIM_INFINITY else min(2048, most // 2)
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-  """What the service takes, and for how long it waits.
-
-  Attributes:
-    body: bytes of a request; more are answered by 413.
-    candidates: of a request, likewise; also the greatest `k` of a search.
-    waiting: requests in the queue; one more is answered by 429.
-    queue: seconds in the queue; a request that is not begun by then is answered by 503.
-    client: seconds that a client may take to send a request, or to read its answer.
-    shutdown: seconds for the requests under way when the service is to end; others are answered by 503.
-    connections: for one more, the client that has kept the service waiting longest is cut off.
-
-  """
-
-  body: int = 1 << 20
-  candidates: int = 1000
-  waiting: int = 512
-  queue: float = 30
-  client: float = 20
-  shutdown: float = 20
-  connections: int = dataclasses.field(default_factory=_half_of_the_descriptors)
 
 
 def _check_text(text: str) -> str:
@@ -252,22 +214,6 @@ async def _fail_without_client(request: Request, job: _Job) -> None:
   job.fail(HTTPException(499, "the client is gone"))
 
 
-class _Metrics:
-  """What `/metrics` tells."""
-
-  def __init__(self):
-    self.registry = prometheus_client.CollectorRegistry()
-    new = functools.partial(prometheus_client.Counter, registry=self.registry)
-    self.requests = new("as2jax_requests", "Requests answered", ("path", "status"))
-    new = functools.partial(prometheus_client.Histogram, registry=self.registry)
-    self.seconds = new("as2jax_request_seconds", "From a request's head to its answer", ("path",))
-    shares = [2.0**-i for i in range(8, -1, -1)]
-    about = f"Candidates of a batch, as a share of {TOGETHER}"
-    self.fill = new("as2jax_batch_fill_ratio", about, buckets=shares)
-    about = "Requests in the queue"
-    self.waiting = prometheus_client.Gauge("as2jax_queue_length", about, registry=self.registry)
-
-
 def application(
   ranker: Ranker,
   index: Index | None = None,
@@ -289,7 +235,7 @@ def application(
   """
   if token is not None and token.split() != [token]:
     raise InputError("the token is empty or has spaces: give one word, or no token")
-  metrics = _Metrics()
+  metrics = Metrics(PATHS, TOGETHER)
   queue = Queue(ranker, limits, metrics.fill.observe)
   metrics.waiting.set_function(lambda: len(queue))
 
@@ -306,7 +252,7 @@ def application(
   app = fastapi.FastAPI(lifespan=lifespan, title="as2jax", version=__version__, redoc_url=None)
   app.state.limits = limits
   known = {name.lower() for name in (*LOCAL, *hosts)}
-  app.add_middleware(_guarded, most=limits.body, hosts=known, token=token, metrics=metrics)
+  app.add_middleware(guarded, most=limits.body, hosts=known, token=token, metrics=metrics)
 
   @app.post("/rerank")
   async def rerank(body: RerankBody, request: Request) -> JSONResponse:
@@ -359,7 +305,7 @@ def application(
       status = 500
     if status == 400:
       text = f"the body is not JSON: {text}"
-    return _refusal(status, text, headers)
+    return refusal(status, text, headers)
 
   return app
 
@@ -386,139 +332,9 @@ def serve(
       raise InputError(f"cannot serve on {host}:{port}: is the port in use?") from error
 
 
-def server(app: fastapi.FastAPI, host: str, port: int) -> uvicorn.Server:
-  """Returns the server that `serve` runs; `should_exit` ends it as a signal does."""
-  limits: Limits = app.state.limits
-  options: dict[str, Any] = {
-    "http": functools.partial(_Connection, limits),
-    "ws": "none",
-    "loop": "asyncio",
-    "lifespan": "on",
-    "log_level": "info",
-    "access_log": False,
-    "timeout_keep_alive": limits.client,
-    "timeout_graceful_shutdown": limits.shutdown,
-    # As many are accepted at once; a connection that makes room is closed four turns of the loop later.
-    "backlog": max(16, limits.connections // 8),
-  }
-  return uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
-
-
-class _Connection(H11Protocol):
-  """uvicorn's connection, with a deadline for what its client does, and a limit of their number."""
-
-  late: asyncio.TimerHandle  # cancelled while it is the service's turn
-
-  def __init__(self, limits: Limits, **options: Any):
-    super().__init__(**options)
-    self.limits = limits
-
-  def connection_made(self, transport: Any) -> None:
-    super().connection_made(transport)
-    self._await_client()
-    if len(self.connections) > self.limits.connections:
-      _say_full(self.limits.connections)
-      waited_for: Any = [one for one in self.connections if not one.late.cancelled()]
-      min(waited_for, key=lambda one: one.late.when()).cut()
-
-  def connection_lost(self, exc: Exception | None) -> None:
-    self.late.cancel()
-    super().connection_lost(exc)
-
-  def handle_events(self) -> None:
-    super().handle_events()
-    if self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete):
-      self.late.cancel()
-
-  def on_response_complete(self) -> None:
-    self.late.cancel()
-    self._await_client()
-    super().on_response_complete()
-
-  def cut(self) -> None:
-    self.late.cancel()
-    self.transport.abort()
-
-  def _await_client(self) -> None:
-    self.late = self.loop.call_later(self.limits.client, self.cut)
-
-
-@functools.cache  # once is enough
-def _say_full(most: int) -> None:
-  log.warning(
-    "%d connections are open, the most that the service holds: for each new one, the client that has "
-    "kept it waiting longest is cut off (this is said once)",
-    most,
-  )
-
-
 def _warm_up(ranker: Ranker, index: Index | None) -> None:
   ranker.warm_up()
   if index is not None and len(index):
     index.ranker.warm_up()
     for k in SEARCHED:
       index.search("question", k)
-
-
-def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-  text = text.encode("utf-8", "backslashreplace").decode()  # a field's name may be any
-  content = {"error": text, "error_type": KINDS.get(status, "Validation")}
-  return JSONResponse(content, status, headers)
-
-
-def _guarded(
-  app: Any, most: int, hosts: Collection[str], token: str | None, metrics: _Metrics
-) -> Any:
-  """Returns an ASGI application that refuses strangers and bodies over `most` bytes, and counts."""
-
-  async def guarded(scope: Any, receive: Any, send: Any) -> None:
-    if scope["type"] != "http":
-      await app(scope, receive, send)
-      return
-    size, status, began = 0, 0, time.perf_counter()
-
-    async def received() -> Any:
-      nonlocal size
-      message = await receive()
-      size += len(message.get("body", b""))
-      if size > most:
-        raise HTTPException(413, f"the body is longer than {most} bytes")
-      return message
-
-    async def sent(message: Any) -> None:
-      nonlocal status
-      status = message.get("status", status)
-      await send(message)
-
-    try:
-      await (_refused(scope, hosts, token) or app)(scope, received, sent)
-    except asyncio.CancelledError:  # the deadline of a shutdown
-      if not status:
-        await _refusal(503, "the service ends: ask again elsewhere or later")(scope, receive, sent)
-    finally:
-      path = scope["path"] if scope["path"] in PATHS else "other"
-      metrics.requests.labels(path, status or 500).inc()
-      metrics.seconds.labels(path).observe(time.perf_counter() - began)
-
-  return guarded
-
-
-def _refused(scope: Any, hosts: Collection[str], token: str | None) -> JSONResponse | None:
-  """Returns the answer to a request under another name, without the token, or of no JSON.
-
-  A page of another site can send neither our names (DNS rebinding) nor, unasked, this content type.
-  """
-  headers = Headers(scope=scope)
-  host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]").lower()
-  if host not in hosts and host != (scope["server"] or [None])[0]:
-    return _refusal(400, f"this service is not known as {host!r}: name it by --allow-host")
-  if token is not None and scope["path"] not in OPEN:
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    equal = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
-    if scheme.lower() != "bearer" or not equal:
-      text = "this service demands its token: send `Authorization: Bearer TOKEN`"
-      return _refusal(401, text, {"www-authenticate": "Bearer"})
-  kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-  if scope["method"] == "POST" and kind != "application/json":
-    return _refusal(415, f"the body is said to be {kind!r}: send `Content-Type: application/json`")
-  return None
