@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import AllowCode, Columns, Drop, Set, finish
+from as2jax.commands.train import AllowCode, Columns, Drop, Label, Set, finish
 from as2jax.commands.use import Deterministic, Filter, check_filter
 from as2jax.runtime.errors import InputError
 
@@ -35,6 +35,7 @@ def evaluate(
   rules: option("of no run: text rules, such as ptb", metavar="NAMES") = "",
   target: option("of no run: the scores of each question", "-o", "--output", metavar="FILE") = "",
   settings: Set = [],
+  label: Label = None,
   allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
@@ -48,9 +49,9 @@ def evaluate(
   if datasets.is_named(data):
     datasets.refuse(data, columns, drop)
   if opening.is_run(system):
-    if rules or target or (data and splits):
+    if rules or target or label or (data and splits):
       raise InputError(
-        "--rules and --output are for what is no run, and --splits for the run's own data: name the "
+        "--rules, --label and --output are for what is no run, and --splits for the run's own data: name the "
         "split of other data with it, --data=wikiqa:test"
       )
     _again(system, data, splits, columns, drop, settings, allow_code, form)
@@ -62,7 +63,9 @@ def evaluate(
       f"{system} holds no run, which would have data of its own: train first, or name labelled "
       "questions, --data=wikiqa:test or --data=FILE"
     )
-  _on_questions(system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form)
+  _on_questions(
+    system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form, label
+  )
 
 
 def _again(
@@ -106,6 +109,7 @@ def _on_questions(
   rules: tuple[str, ...],
   target: str,
   form: str,
+  label: str | None,
 ) -> None:
   """Measure what is no run on labelled questions, under each of their question filters."""
   import dataclasses
@@ -128,7 +132,7 @@ def _on_questions(
     ruled = Splits(tuple(plain), lambda split: normalise.apply(plain[split], rules))
     data = dataclasses.replace(data, splits=ruled)
   questions = labelled(data)
-  (scores,), _ = scores_of(system, questions, data)
+  (scores,), _ = scores_of(system, questions, data, label=label)
   split = "+".join(data.reported)
   found = tasks.evaluate(scores, data, split, ties="expected", questions=questions)
   if target:

@@ -6,7 +6,7 @@ import typer
 from typer import Argument, Option
 
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import AllowCode, Set
+from as2jax.commands.train import AllowCode, Label, Set
 from as2jax.runtime.errors import InputError
 
 Parallel = Annotated[int, Option(min=0, help="runs at a time; 0 only collects what is finished")]
@@ -261,6 +261,7 @@ def distill(
   settings: Set = [],
   mined: option("of lab mine: score its candidates, too", metavar="FOLDER", kind=list[str]) = [],
   allow_seen: option("score what a teacher was trained on", "--allow-seen", kind=bool) = False,
+  label: Label = None,
   allow_code: AllowCode = False,
 ) -> None:
   """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
@@ -276,7 +277,13 @@ def distill(
     values = overrides.parse(job_files.load(cross_fit, allow_code), settings)
     job = distil.CrossFit(cross_fit, folds, values)
   questions = mining.to_score(data, mined)
-  options = {"cross_fit": job, "allow_seen": allow_seen, "source": data, "allow_code": allow_code}
+  options = {
+    "cross_fit": job,
+    "allow_seen": allow_seen,
+    "source": data,
+    "allow_code": allow_code,
+    "label": label,
+  }
   content = distil.distil(questions, target, teachers, **options)
   print(f"{target}: {content['pairs']} pairs of {content['questions']} questions scored")
 

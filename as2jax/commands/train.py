@@ -17,6 +17,10 @@ Seeds = option("3 is 0, 1, 2; or such as 0,4", "--seeds", metavar="N")
 Columns = option("your files' columns: question=query,label=is_correct", metavar="FIELD=COLUMN,…")
 Drop = option("leave out rows without text and repeated candidates", "--drop", kind=bool)
 AllowCode = option("run classes of one's own that a run names", "--allow-code", kind=bool)
+Label = Annotated[
+  str | None,
+  Option(metavar="CLASS", help="of a published classifier: the class that means 'it answers'"),
+]
 Output = option("of the run", "-o", "--output", metavar="FOLDER")
 app = typer.Typer()
 

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from as2jax.commands import output, process
 from as2jax.commands.output import examples, option
-from as2jax.commands.train import AllowCode, Columns, Drop
+from as2jax.commands.train import AllowCode, Columns, Drop, Label
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
@@ -46,6 +46,7 @@ def rank(
   ranking: option("of joint models: a run file over FILE", metavar="FILE") = "",
   columns: Columns = "",
   drop: Drop = False,
+  label: Label = None,
   allow_code: AllowCode = False,
   excel: output.Excel = False,
   form: output.Form = "auto",
@@ -71,7 +72,13 @@ def rank(
       pathlib.Path(file).write_bytes(content)
     separator = tables.separator(file) if excel else ""
     which = "best" if seed is None else seed
-    how = {"ranking": ranking, "columns": columns, "drop": drop, "allow_code": allow_code}
+    how = {
+      "ranking": ranking,
+      "columns": columns,
+      "drop": drop,
+      "allow_code": allow_code,
+      "label": label,
+    }
     rows = rank_file(run, file, seed=which, top=top, **how)
   if target:
     tables.write(target, rows, excel=separator)
@@ -261,20 +268,23 @@ def search(
     str | None, Argument(metavar="[QUESTION]", help="else a question a line of standard input")
   ] = None,
   top: Annotated[int, Option(min=1, help="documents a question")] = 10,
-  rerank: option("a run that ranks the best again", metavar="RUN") = "",
+  rerank: option("a run or model that ranks the best again", metavar="RUN") = "",
+  label: Label = None,
   allow_code: AllowCode = False,
   form: output.Form = "auto",
 ) -> None:
   """Searches an index. For one question, or each line of standard input."""
   if question is not None and not question.strip():
     raise InputError(f"the question is {question!r}: give a text, or none to type questions")
+  if label is not None and not rerank:
+    raise InputError(f"--label={label}: name the classifier that has classes, --rerank=MODEL")
   process.quiet_libraries()
   from as2jax.data.lines import decoded
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
   opened_index = Index.open(folder, allow_code=allow_code)
-  second = load(rerank, allow_code=allow_code) if rerank else None
+  second = load(rerank, allow_code=allow_code, label=label) if rerank else None
   where, asked_for, number = "standard input", sys.stdin.buffer, 0
   if question is not None:  # another encoding than UTF-8 may have left its bytes as they were
     where, asked_for = "the question", [question.encode("utf-8", "surrogateescape")]
@@ -305,6 +315,7 @@ def serve(
   ] = None,
   shutdown: Annotated[float, Option(min=0, help="seconds for requests under way at its end")] = 20,
   seed: Seed = None,
+  label: Label = None,
   allow_code: AllowCode = False,
 ) -> None:
   """Answers over HTTP. /rerank, /search, /health, /metrics, /docs; SIGINT and SIGTERM end it."""
@@ -313,7 +324,7 @@ def serve(
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
-  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code)
+  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code, label=label)
   opened_index = Index.open(index_folder, allow_code=allow_code) if index_folder else None
   preemption.stop_listening()  # the server does
   options = {"limits": service.Limits(shutdown=shutdown), "allow_hosts": allow_host}

@@ -6,6 +6,7 @@ tensors. A modular `CrossEncoder` of sentence-transformers lists Transformer, Po
 `as2jax.models.crossencoder.Reranker`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,13 @@ from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
 
 ARCHITECTURE = "ForSequenceClassification"
+# Names of the two classes of rankers and of entailment, by which one means "answers the question".
+POSITIVE = frozenset("answer correct entailment match positive relevant right true yes".split())
+NEGATIVE = frozenset(
+  "contradiction false incorrect irrelevant mismatch negative neutral no nonrelevant wrong "
+  "noanswer nomatch nonanswer nonentailment notanswer notcorrect notentailment notmatch notrelevant "
+  "unrelated".split()
+)
 
 
 def read(folder: epath.PathLike) -> SentenceFolder | None:
@@ -41,9 +49,9 @@ def read(folder: epath.PathLike) -> SentenceFolder | None:
       folder, listed, "layer", prompted=bool(prompt), output=SCORES
     )
   fields = {"pooling": pooling, "layers": tuple(layers)}
-  classes = layers[-1][1]
-  if classes <= 2:  # it is plain which class means "answers the question"
-    fields["label"] = classes - 1
+  label = _positive(labels(transformer), layers[-1][1])
+  if label is not None:
+    fields["label"] = label
   return sentence_folder.described(transformer, fields, params, (prompt, ""))
 
 
@@ -67,6 +75,17 @@ def labels(folder: epath.PathLike) -> list[str]:
   """Returns the names of a sequence classifier's classes, in their order; [] where there are none."""
   names = (_classifier_config(epath.Path(folder)) or {}).get("id2label") or {}
   return [str(names[key]) for key in sorted(names, key=int)]
+
+
+def _positive(names: Sequence[str], classes: int) -> int | None:
+  """Returns the class that means "answers the question": the only one, or that of two by both names."""
+  if classes == 1:
+    return 0
+  plain = [re.sub("[^a-z]", "", name.lower()) for name in names]
+  for positive, name in enumerate(plain):
+    if len(plain) == classes == 2 and name in POSITIVE and plain[1 - positive] in NEGATIVE:
+      return positive
+  return None
 
 
 def _classifier_config(folder: epath.Path) -> dict[str, Any] | None:

@@ -51,6 +51,7 @@ def distil(
   allow_seen: bool = False,
   source: str = "",
   allow_code: bool = False,
+  label: str | int | None = None,
 ) -> dict[str, Any]:
   """Write teachers' scores where `data.teachers` finds them (`eval/train/run.trec`); return their provenance.
 
@@ -61,7 +62,7 @@ def distil(
     cross_fit: a further teacher.
     allow_seen: whether a run may score questions that it was trained on.
     source: of the data, for the provenance.
-    allow_code: of the teachers; see `as2jax.load`.
+    allow_code, label: of the teachers, the second of those that are no runs; see `as2jax.load`.
 
   Raises:
     InputError: no teacher, one that was trained on the questions, a pair that one has not scored.
@@ -83,7 +84,7 @@ def distil(
           )
     scores, facts = [], []
     for teacher in teachers:
-      found, fact = _scores_of(teacher, asked, allow_seen, allow_code)
+      found, fact = _scores_of(teacher, asked, allow_seen, allow_code, label)
       scores.append(np.concatenate(found))
       facts.append(fact)
     if cross_fit is not None:
@@ -106,7 +107,11 @@ def distil(
 
 
 def _scores_of(
-  teacher: str, questions: Sequence[Question], allow_seen: bool, allow_code: bool
+  teacher: str,
+  questions: Sequence[Question],
+  allow_seen: bool,
+  allow_code: bool,
+  label: str | int | None,
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
@@ -115,7 +120,8 @@ def _scores_of(
       of_question = [rankings.score_of(teacher, read, q, i) for i in range(len(q.candidates))]
       scores.append(np.asarray(of_question, np.float64))
     return scores, {"file": teacher}
-  ranker = opening.load(teacher, allow_code=allow_code)
+  of_published = None if opening.is_run(path) else label
+  ranker = opening.load(teacher, allow_code=allow_code, label=of_published)
   ranker.require_ranking()
   seen = None if ranker.seed is None else _seen(teacher, questions, allow_code)
   if seen and not allow_seen:

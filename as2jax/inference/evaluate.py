@@ -89,6 +89,7 @@ def evaluate(
   columns: Mapping[str, str] | str | None = None,
   drop: bool = False,
   allow_code: bool = False,
+  label: str | int | None = None,
 ) -> Evaluation:
   """Measure a system on labelled questions.
 
@@ -103,7 +104,7 @@ def evaluate(
     deterministic: whether another seed would give the same scores. A run says so itself; of anything
       else it is unknown where None, so that one of them tells no methods apart.
     columns, drop: of a file or frame; see `as2jax.dataset`.
-    allow_code: of a folder; see `as2jax.load`.
+    allow_code: of a folder, label: of a published model; see `as2jax.load`.
 
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
@@ -113,7 +114,7 @@ def evaluate(
   elif hasattr(data, "columns"):
     data = datasets.dataset(data, columns=columns, drop=drop)
   questions = labelled(data)
-  by_seed, description = scores_of(system, questions, data, allow_code)
+  by_seed, description = scores_of(system, questions, data, allow_code, label)
   names, ids, labels = columns_of(questions)
   tables = [metrics.per_question(one, labels, ids, ties=ties, names=names) for one in by_seed]
   groups = metrics.with_groups({}, questions).get("group")
@@ -213,15 +214,21 @@ def labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
 
 
 def scores_of(
-  system: System, questions: Sequence[Question], data: Any, allow_code: bool = False
+  system: System,
+  questions: Sequence[Question],
+  data: Any,
+  allow_code: bool = False,
+  label: str | int | None = None,
 ) -> tuple[list[list[np.ndarray]], dict[str, Any]]:
   """Return the float32 scores of each seed, one array a question, and what is known of the system."""
   if isinstance(system, (str, os.PathLike)):
     name = os.path.expanduser(system)
     if epath.Path(name).is_file():  # a run file may hold infinities, as for `compare`
       return [run_scores.scores_of(name, questions, trec_files.read_run(name))], {"name": name}
-    opener = Run if opening.is_run(name) else opening.load
-    system = opener(name, allow_code=allow_code)
+    if opening.is_run(name) and label is None:
+      system = Run(name, allow_code=allow_code)
+    else:  # which refuses a run with a label
+      system = opening.load(name, allow_code=allow_code, label=label)
   if isinstance(system, Run):
     content = system.results
     seeds = [outcome["seed"] for outcome in content["seeds"]]

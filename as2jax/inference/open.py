@@ -52,7 +52,8 @@ def load(
     seed: which of a run's seeds; `best` has the greatest value of the metric that selects.
     dtype: of the encoder's computation; scores are float32 always.
     label: of a published classifier with several classes, the one that means "answers the
-      question", by its name or number; needed from three classes on.
+      question", by its name or number; needed where their names do not tell (`POSITIVE` and `NEGATIVE`
+      of `as2jax.encoders.cross_encoder_folder`).
     allow_code: whether classes of one's own that a run names may be imported: its author's code.
 
   """
@@ -91,6 +92,7 @@ def rank_file(
   columns: Mapping[str, str] | str = "",
   drop: bool = False,
   allow_code: bool = False,
+  label: str | int | None = None,
 ) -> list[dict[str, Any]]:
   """Ranks the candidates of a table's questions (`as2jax rank`); returns its `ranked_rows`.
 
@@ -101,16 +103,18 @@ def rank_file(
     ranking: of joint models: another ranker's run file over the questions.
     columns: {field: column}, or `question=query,…`.
     drop: whether rows without text and repeated ones are left out.
-    allow_code: see `load`.
+    allow_code, label: see `load`.
 
   """
   own = user_files.read(table, labelled=False, columns=columns, drop=drop)  # before the model
   if ranking:
+    if label is not None:
+      raise InputError(f"label = {label!r}: another's ranking is for joint models, without classes")
     opened = Run(source, allow_code=allow_code)
     opened.start_from(ranking, normalise.apply(own.questions, opened.config.data.rules))
     ranker = opened.ranker(seed)
   else:
-    ranker = load(source, seed=seed, allow_code=allow_code)
+    ranker = load(source, seed=seed, allow_code=allow_code, label=label)
     if ranker.model.layout == "joint":
       Run(source).start_from("", own.questions)
   return ranked_rows(own, next(iter(ranker.all_scores(own.questions).values())), top)
@@ -229,15 +233,21 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
 
 def _label(folder: epath.Path, published: SentenceFolder, label: str | int | None) -> int | None:
   """Returns the number of the class that ranks, where it is given; None for what the folder says."""
-  names, classes = cross_encoder_folder.labels(folder), published.fields["layers"][-1][1]
+  names, classes = (
+    cross_encoder_folder.labels(published.transformer),
+    published.fields["layers"][-1][1],
+  )
   shown = ", ".join(f"{i} {name}" for i, name in enumerate(names)) or f"0 to {classes - 1}"
   if label is None and "label" not in published.fields:
     raise InputError(
       f"{folder} is a classifier with {classes} classes ({shown}): give `label`, the one that means "
-      "'answers the question'"
+      "'answers the question', by its name or number (`as2jax rank MODEL FILE --label=NAME`)"
     )
   if isinstance(label, str):
-    label = names.index(label) if label in names else classes
+    numbers = dict(zip(map(str, range(classes)), range(classes))) | {
+      n: i for i, n in enumerate(names)
+    }
+    label = numbers.get(label, classes)
   if label is not None and not 0 <= label < classes:
     raise InputError(f"{folder}: there is no such label; the classes are {shown}")
   return label

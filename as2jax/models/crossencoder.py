@@ -170,8 +170,8 @@ class Reranker(System):
   encoder: nn.Module
   pooling: tuple[str, ...]
   layers: tuple[tuple, ...]
-  label: int
   dropout: Rate
+  label: int | None = dataclasses.field(default=None, kw_only=True)
 
   template: ClassVar[Template] = "pair"
   layout: ClassVar[Layout] = "single"
@@ -180,7 +180,7 @@ class Reranker(System):
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
     classes = self.layers[-1][1]
-    if not 0 <= self.label < classes:
+    if self.label is None or not 0 <= self.label < classes:
       raise InputError(
         f"model.label = {self.label}: the head has {classes} classes; give the number of the one "
         f"that means 'answers the question', 0 to {classes - 1}"

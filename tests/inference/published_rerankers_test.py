@@ -9,7 +9,9 @@ import tiny
 import tiny_encoders
 
 import as2jax
+from as2jax.commands import app
 from as2jax.data.record import Candidate, Question
+from as2jax.encoders import cross_encoder_folder
 from as2jax.inference import export
 from as2jax.runtime.errors import InputError
 
@@ -104,9 +106,8 @@ def modular(family, path, *, pooling="cls", normalize=False, classes=1, prompts=
 
 
 def logits(model, pairs=PAIRS):
-  """What ranks: the logit, or of two classes their difference."""
-  values = model.predict(pairs, activation_fn=torch.nn.Identity())
-  return values[:, 1] - values[:, 0] if values.shape[1:] == (2,) else values
+  """The logits of a model of the library; what ranks, where it has one class."""
+  return model.predict(pairs, activation_fn=torch.nn.Identity())
 
 
 def assert_ranks_alike(model, folder, **options):
@@ -122,7 +123,6 @@ def assert_ranks_alike(model, folder, **options):
   "family, config",
   [
     ("bert", {}),
-    ("bert", {"labels": 2}),
     ("xlm-roberta", {}),
     ("mpnet", {}),
     ("modernbert", {"classifier_pooling": "cls"}),
@@ -148,11 +148,52 @@ def test_a_list_of_modules_scores_as_its_library(family, options, tmp_path):
   assert ranker.predictor.components.prompts.question == ("who sat: " * ("prompts" in options))
 
 
+def named(folder, *names):
+  """Gives the classes of a classifier their names."""
+  file = folder / "config.json"
+  id2label = {str(number): name for number, name in enumerate(names)}
+  file.write_text(json.dumps({**json.loads(file.read_text()), "id2label": id2label}))
+
+
+def test_of_two_classes_their_names_say_which_ranks_else_it_is_asked(tmp_path, capsys):
+  model, folder = classifier("bert", tmp_path, labels=2)
+  first = logits(model)[:, 0] - logits(model)[:, 1]
+  for names, label in (
+    (("not-entailment", "entailment"), 1),
+    (("IRRELEVANT", "Relevant"), 1),
+    (("Yes", "No"), 0),
+    (("LABEL_0", "LABEL_1"), None),
+    (("yes", "LABEL_1"), None),
+    (("right", "true"), None),
+    (("no", "false"), None),
+    (("entailment", "not_entailment"), 0),  # QNLI's
+  ):
+    named(folder, *names)
+    assert cross_encoder_folder.read(folder).fields.get("label") == label, names
+  np.testing.assert_allclose(as2jax.load(folder).scores(PAIRS), first, atol=1e-5)
+  named(folder, "maybe", "perhaps")
+  with pytest.raises(InputError, match="model.label = None: the head has 2 classes; give the number"):
+    as2jax.train(job(folder, "reranker"), tmp_path / "run")
+  file = tmp_path / "q.csv"
+  lines = [f"{QUESTION},{text},{n == first.argmin():d}" for n, text in enumerate(TEXTS)]
+  file.write_text("\n".join(["question,candidate,label", *lines]))
+  verbs = ["rank", str(folder), str(file)], ["evaluate", str(folder), f"--data={file}"]
+  for verb in verbs:
+    assert app.run(verb) == 2
+    assert "2 classes (0 maybe, 1 perhaps): give `label`" in capsys.readouterr().err
+  for label, expected in (("maybe", first), ("1", -first)):
+    assert app.run([*verbs[0], f"--label={label}", "--format=json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    scores = {row["candidate"]: row["score"] for row in rows}
+    assert scores == pytest.approx(dict(zip(TEXTS, expected)), abs=1e-5)
+  assert app.run([*verbs[1], "--label=perhaps", "--format=json"]) == 0
+  rows = map(json.loads, capsys.readouterr().out.splitlines())
+  assert {row["mean"] for row in rows if row["metric"].startswith("mrr")} == {1.0}
+
+
 def test_a_classifier_with_several_classes_wants_the_one_that_ranks(tmp_path):
   model, folder = classifier("modernbert", tmp_path, labels=3)
-  file = folder / "config.json"
-  names = {"0": "no", "1": "neutral", "2": "yes"}
-  file.write_text(json.dumps({**json.loads(file.read_text()), "id2label": names}))
+  named(folder, "no", "neutral", "yes")
   with pytest.raises(InputError, match=r"3 classes \(0 no, 1 neutral, 2 yes\): give `label`"):
     as2jax.load(folder)
   for label in ("maybe", 3, -1):
