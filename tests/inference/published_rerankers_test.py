@@ -172,7 +172,9 @@ def test_of_two_classes_their_names_say_which_ranks_else_it_is_asked(tmp_path, c
     assert cross_encoder_folder.read(folder).fields.get("label") == label, names
   np.testing.assert_allclose(as2jax.load(folder).scores(PAIRS), first, atol=1e-5)
   named(folder, "maybe", "perhaps")
-  with pytest.raises(InputError, match="model.label = None: the head has 2 classes; give the number"):
+  with pytest.raises(
+    InputError, match="model.label = None: the head has 2 classes; give the number"
+  ):
     as2jax.train(job(folder, "reranker"), tmp_path / "run")
   file = tmp_path / "q.csv"
   lines = [f"{QUESTION},{text},{n == first.argmin():d}" for n, text in enumerate(TEXTS)]
