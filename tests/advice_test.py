@@ -102,3 +102,10 @@ def test_every_message_is_looked_at_and_its_keys_are_there():
     keys |= flatten(jobs.load(job)).keys()
   named = set(re.findall(r"(?:--set |set |--config\.)([a-z_]+\.[a-z_]+)", said))
   assert len(named) > 5 and named <= keys, named - keys
+
+
+def test_variables_that_are_named_are_read():
+  said = "".join(path.read_text() for path in ROOT.rglob("*.py"))
+  read = set(re.findall(r'(?:get\(|envvar=|^TRACEBACK = |: str = )"(AS2JAX_[A-Z]+)"', said, re.M))
+  named = set(re.findall(r"AS2JAX_[A-Z]+", said + (ROOT.parent / "README.md").read_text()))
+  assert len(read) > 4 and named == read

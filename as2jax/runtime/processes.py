@@ -111,7 +111,7 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   except (RuntimeError, ValueError) as error:
     raise InputError(
       f"the processes of this run did not find each other ({error}): start the same command on "
-      "every host within five minutes; --processes=1 uses this host alone"
+      "every host within five minutes; --processes=1 does not wait for the others"
     ) from error
   _Run.started, _Run.messages = True, 0
   _Run.index, _Run.count = jax.process_index(), jax.process_count()
