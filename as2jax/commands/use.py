@@ -313,12 +313,13 @@ def serve(
   token: Annotated[
     str | None, Option(metavar="WORD", help="that clients must send", envvar="AS2JAX_TOKEN")
   ] = None,
+  queue: Annotated[float, Option(min=0, help="seconds a request may wait for its turn")] = 30,
   shutdown: Annotated[float, Option(min=0, help="seconds for requests under way at its end")] = 20,
   seed: Seed = None,
   label: Label = None,
   allow_code: AllowCode = False,
 ) -> None:
-  """Answers over HTTP. /rerank, /search, /health, /metrics, /docs; SIGINT and SIGTERM end it."""
+  """Answers over HTTP. As Cohere, Jina, OpenAI and TEI do; /docs says what; SIGINT and SIGTERM end it."""
   process.quiet_libraries()
   from as2jax.inference import serve as service
   from as2jax.inference.index import Index
@@ -327,6 +328,6 @@ def serve(
   ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code, label=label)
   opened_index = Index.open(index_folder, allow_code=allow_code) if index_folder else None
   preemption.stop_listening()  # the server does
-  options = {"limits": service.Limits(shutdown=shutdown), "allow_hosts": allow_host}
+  options = {"limits": service.Limits(queue=queue, shutdown=shutdown), "allow_hosts": allow_host}
   service.serve(ranker, opened_index, host=host, port=port, token=token, **options)
   process.leave(0)  # a batch that was too slow for the deadline may still run

@@ -24,6 +24,8 @@ from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 KINDS = {429: "Overloaded", 503: "Overloaded", 500: "Backend"}  # `error_type`; else Validation
+OPENAI = ("/v1/embeddings", "/v1/models")  # whose errors have OpenAI's form
+LATER = {"retry-after": "1"}
 OPEN = ("/health", "/docs", "/openapi.json")  # which need no token
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,8 @@ class Limits:
 
   Attributes:
     body: bytes of a request; more are answered by 413.
-    candidates: of a request, likewise; also the greatest `k` of a search.
+    bodies: bytes of all requests under way; more are answered by 503.
+    candidates: of a request, by 413; also texts to encode, and the greatest `k` of a search.
     waiting: requests in the queue; one more is answered by 429.
     queue: seconds in the queue; a request that is not begun by then is answered by 503.
     client: seconds that a client may take to send a request, or to read its answer.
@@ -49,8 +52,9 @@ class Limits:
 
   """
 
-  body: int = 1 << 20
-  candidates: int = 1000
+  body: int = 32 << 20
+  bodies: int = 256 << 20
+  candidates: int = 10_000
   waiting: int = 512
   queue: float = 30
   client: float = 20
@@ -142,30 +146,40 @@ def _say_full(most: int) -> None:
   )
 
 
-def refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-  """Returns an error as JSON, in the form that every path answers it."""
+def refusal(
+  path: str, status: int, text: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+  """Returns an error as JSON; OpenAI's client shows a message only where it finds it in an object."""
   text = text.encode("utf-8", "backslashreplace").decode()  # a field's name may be any
-  content = {"error": text, "error_type": KINDS.get(status, "Validation")}
+  kind = KINDS.get(status, "Validation")
+  content: dict[str, Any] = {"error": text, "error_type": kind}
+  if path in OPENAI:
+    content = {"error": {"message": text, "type": kind}}
   return JSONResponse(content, status, headers)
 
 
 def guarded(
-  app: Any, most: int, hosts: Collection[str], token: str | None, metrics: Metrics
+  app: Any, limits: Limits, hosts: Collection[str], token: str | None, metrics: Metrics
 ) -> Any:
-  """Returns an ASGI application that refuses strangers and bodies over `most` bytes, and counts."""
+  """Returns an ASGI application that refuses strangers and long bodies, and counts."""
+  held = 0  # bytes of all requests under way
 
   async def guarded(scope: Any, receive: Any, send: Any) -> None:
+    nonlocal held
     if scope["type"] != "http":
       await app(scope, receive, send)
       return
     size, status, began = 0, 0, time.perf_counter()
 
     async def received() -> Any:
-      nonlocal size
+      nonlocal held, size
       message = await receive()
-      size += len(message.get("body", b""))
-      if size > most:
-        raise HTTPException(413, f"the body is longer than {most} bytes")
+      length = len(message.get("body", b""))
+      held, size = held + length, size + length
+      if size > limits.body:
+        raise HTTPException(413, f"the body is longer than {limits.body} bytes")
+      if held > limits.bodies:
+        raise HTTPException(503, f"requests under way have {held} bytes: try again later", LATER)
       return message
 
     async def sent(message: Any) -> None:
@@ -177,8 +191,10 @@ def guarded(
       await (_refused(scope, hosts, token) or app)(scope, received, sent)
     except asyncio.CancelledError:  # the deadline of a shutdown
       if not status:
-        await refusal(503, "the service ends: ask again elsewhere or later")(scope, receive, sent)
+        text = "the service ends: ask again elsewhere or later"
+        await refusal(scope["path"], 503, text)(scope, receive, sent)
     finally:
+      held -= size
       path = scope["path"] if scope["path"] in metrics.paths else "other"
       metrics.requests.labels(path, status or 500).inc()
       metrics.seconds.labels(path).observe(time.perf_counter() - began)
@@ -194,14 +210,18 @@ def _refused(scope: Any, hosts: Collection[str], token: str | None) -> JSONRespo
   headers = Headers(scope=scope)
   host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]").lower()
   if host not in hosts and host != (scope["server"] or [None])[0]:
-    return refusal(400, f"this service is not known as {host!r}: name it by --allow-host")
+    return refusal(
+      scope["path"], 400, f"this service is not known as {host!r}: name it by --allow-host"
+    )
   if token is not None and scope["path"] not in OPEN:
     scheme, _, given = headers.get("authorization", "").partition(" ")
     equal = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
     if scheme.lower() != "bearer" or not equal:
       text = "this service demands its token: send `Authorization: Bearer TOKEN`"
-      return refusal(401, text, {"www-authenticate": "Bearer"})
+      return refusal(scope["path"], 401, text, {"www-authenticate": "Bearer"})
   kind = headers.get("content-type", "").partition(";")[0].strip().lower()
   if scope["method"] == "POST" and kind != "application/json":
-    return refusal(415, f"the body is said to be {kind!r}: send `Content-Type: application/json`")
+    return refusal(
+      scope["path"], 415, f"the body is said to be {kind!r}: send `Content-Type: application/json`"
+    )
   return None

@@ -150,6 +150,15 @@ class Ranker:
       return {self.similarity: [np.zeros(0, np.float32) for _ in questions]}
     return self._apply(self.predictor, questions, request=True)[0]
 
+  @property
+  def longest(self) -> float:
+    """The most tokens that are read of a text."""
+    return self.config.data.max_length
+
+  def tokens(self, texts: Sequence[str]) -> int:
+    """Counts the tokens of texts, also those behind `longest`, without special ones."""
+    return int(self.predictor.components.source.tokenizer_of(texts).encode(texts).lengths.sum())
+
   def encode_query(self, texts: Sequence[str]) -> np.ndarray:
     """Encodes questions, float32 `[n, d]`; TypeError for models without vectors."""
     return self._encode(texts, as_questions=True)
@@ -255,6 +264,11 @@ class ParameterFreeRanker(Ranker):
     (documents,) = self._checked([_documents(texts)])
     scores_of = self._scorer.over_pool([candidate.text for candidate in documents.candidates])
     return lambda question: scores_of(self._checked([Question("0", question, ())])[0].text)
+
+  @property
+  def longest(self) -> float:
+    """Words read every text whole."""
+    return float("inf")
 
   def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """Ranks each question alone; `rank_many` would count words in the candidates of all."""

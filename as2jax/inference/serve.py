@@ -1,9 +1,8 @@
 """A ranker as a web service: a FastAPI application on uvicorn.
 
-`POST /rerank` answers a body with `texts` as Hugging Face's Text Embeddings Inference does, one with `documents`
-as Cohere's and Jina's rerank endpoints. `POST /search` searches an index, `GET /health` says what is served,
-`GET /metrics` how it goes, in Prometheus' text form, and `GET /docs` describes it all. Questions that wait are
-ranked together.
+It takes what clients of Cohere, Jina, OpenAI and Text Embeddings Inference send (`forms`). `POST /search` searches
+an index, `GET /health` says what is served, `GET /metrics` how it goes, in Prometheus' text form, and `GET /docs`
+describes it all. Questions that wait are ranked together.
 """
 
 import asyncio
@@ -11,21 +10,22 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
+import os
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import fastapi
-import numpy as np
 import prometheus_client
-import pydantic
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from as2jax.data.record import Candidate, Question
-from as2jax.inference.connections import OPEN, Limits, Metrics, guarded, refusal, server
-from as2jax.inference.index import DEPTH, Hit, Index
+from as2jax.inference.connections import LATER, OPEN, Limits, Metrics, guarded, refusal, server
+from as2jax.inference.forms import EmbedBody, EmbeddingsBody, RerankBody, SearchBody
+from as2jax.inference.index import DEPTH, Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
@@ -33,85 +33,26 @@ from as2jax.runtime.version import __version__
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, DEPTH)  # hits up to which a search has a program, compiled at the start
 LOCAL = ("localhost", "127.0.0.1", "::1")  # names of this machine that every client may use
-PATHS = ("/rerank", "/search", "/metrics", *OPEN)  # by which requests are counted
-LATER = {"retry-after": "1"}
+RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
+EMBED = ("/embed", "/v1/embeddings")
+PATHS = (
+  *RERANK,
+  *EMBED,
+  "/v1/models",
+  "/search",
+  "/metrics",
+  *OPEN,
+)  # by which requests are counted
 
 log = logging.getLogger(__name__)
 
 
-def _check_text(text: str) -> str:
-  text.encode()  # a ValueError for half a surrogate pair, which JSON can hold
-  if not text.strip():
-    raise ValueError("the text is empty")
-  return text
-
-
-def _text_of(document: Any) -> Any:
-  return document.get("text") if isinstance(document, dict) else document
-
-
-Text = Annotated[str, pydantic.AfterValidator(_check_text)]
-Texts = Annotated[
-  list[Annotated[Text, pydantic.BeforeValidator(_text_of)]], pydantic.Field(min_length=1)
-]
-Count = Annotated[int, pydantic.Field(ge=1)]
-Flag = bool | None
-
-
-class _Body(pydantic.BaseModel):
-  model_config = pydantic.ConfigDict(strict=True, extra="forbid")
-
-  query: Text
-
-
-class RerankBody(_Body):
-  """The body of `/rerank`: `texts` or `documents`; `model` is answered, and one model is served."""
-
-  texts: Texts | None = None
-  documents: Texts | None = None
-  top_n: Count | None = None
-  raw_scores: Flag = None
-  return_text: Flag = None
-  return_documents: Flag = None
-  model: Text | None = None
-  # Texts are always cut to what the model reads, at their end.
-  truncate: Literal[True] | None = None
-  truncation_direction: Literal["Right", "right"] | None = None
-
-  @pydantic.model_validator(mode="after")
-  def _of_one_form(self) -> "RerankBody":
-    if (self.texts is None) == (self.documents is None):
-      raise ValueError("give the candidates as `texts` or as `documents`")
-    return self
-
-  def answer(self, hits: Sequence[Hit], model: str) -> Any:
-    """Returns the answer in the form of the service that the body is of; scores are sigmoids."""
-    score_name = "score" if self.documents is None else "relevance_score"
-    results = []
-    for hit in hits:
-      score = hit.score if self.raw_scores else 0.5 * (1 + float(np.tanh(0.5 * hit.score)))
-      result: dict[str, Any] = {"index": hit.index, score_name: score}
-      if self.return_text:
-        result["text"] = hit.text
-      if self.return_documents:
-        result["document"] = {"text": hit.text}
-      results.append(result)
-    return results if self.documents is None else {"model": self.model or model, "results": results}
-
-
-class SearchBody(_Body):
-  """The body of `/search`."""
-
-  k: Count | None = None
-  rerank: Flag = None
-
-
 @dataclasses.dataclass(eq=False)
 class _Job:
-  """A request that waits: a question to rank, or a search."""
+  """A request that waits: a question to rank, or what the model does for this request alone."""
 
   question: Question | None
-  search: Callable[[], list[Hit]] | None
+  alone: Callable[[], Any] | None
   answer: asyncio.Future
   deadline: Any = None  # an asyncio.Timeout, for its turn to come
 
@@ -133,16 +74,13 @@ class Queue:
   def __len__(self) -> int:
     return len(self._jobs)
 
-  async def hits(
-    self,
-    request: Request,
-    question: Question | None = None,
-    search: Callable[[], list[Hit]] | None = None,
-  ) -> list[Hit]:
-    """Returns the hits of a request; refuses it where the queue is full or its turn does not come."""
+  async def answer(
+    self, request: Request, question: Question | None = None, alone: Callable[[], Any] | None = None
+  ) -> Any:
+    """Returns the hits of `question`, or what `alone` returns; refuses where no turn comes."""
     if len(self) >= self.limits.waiting:
       raise HTTPException(429, f"{len(self)} requests wait: try again later", LATER)
-    job = _Job(question, search, asyncio.get_running_loop().create_future())
+    job = _Job(question, alone, asyncio.get_running_loop().create_future())
     gone = asyncio.ensure_future(_fail_without_client(request, job))
     try:
       async with asyncio.timeout(self.limits.queue) as job.deadline:
@@ -172,7 +110,7 @@ class Queue:
           job.answer.set_result(answer)
 
   def _next(self) -> list[_Job]:
-    """Takes a search, or the first questions that wait, up to `TOGETHER` candidates."""
+    """Takes a request that is alone, or the first questions that wait, up to `TOGETHER` candidates."""
     taken, size = [], 0
     while self._jobs:
       job = self._jobs[0]
@@ -190,11 +128,11 @@ class Queue:
       self._observe(min(1, size / TOGETHER))
     return taken
 
-  def _answers(self, jobs: Sequence[_Job]) -> Sequence[list[Hit] | Exception]:
-    """Returns the hits of each job; where they fail together, each alone: one spoils no other."""
+  def _answers(self, jobs: Sequence[_Job]) -> Sequence[Any]:
+    """Returns the answer of each job, or its error; where they fail together, each alone: one spoils no other."""
     try:
-      if jobs[0].search is not None:
-        return [jobs[0].search()]
+      if jobs[0].alone is not None:
+        return [jobs[0].alone()]
       # Ids tell the questions of different requests apart.
       asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
       return self.ranker.rank_each(asked)
@@ -238,6 +176,12 @@ def application(
   metrics = Metrics(PATHS, TOGETHER)
   queue = Queue(ranker, limits, metrics.fill.observe)
   metrics.waiting.set_function(lambda: len(queue))
+  run, created = _run_name(ranker), int(time.time())
+  about = {"seed": ranker.seed, "score_kind": ranker.similarity}
+
+  def check_count(count: int, what: str) -> None:
+    if count > limits.candidates:
+      raise HTTPException(413, f"{count} {what}: at most {limits.candidates} are taken")
 
   @contextlib.asynccontextmanager
   async def lifespan(_: Any) -> AsyncGenerator[None, None]:
@@ -252,32 +196,62 @@ def application(
   app = fastapi.FastAPI(lifespan=lifespan, title="as2jax", version=__version__, redoc_url=None)
   app.state.limits = limits
   known = {name.lower() for name in (*LOCAL, *hosts)}
-  app.add_middleware(guarded, most=limits.body, hosts=known, token=token, metrics=metrics)
+  app.add_middleware(guarded, limits=limits, hosts=known, token=token, metrics=metrics)
 
-  @app.post("/rerank")
   async def rerank(body: RerankBody, request: Request) -> JSONResponse:
     texts = body.texts or body.documents or []
-    if len(texts) > limits.candidates:
-      raise HTTPException(413, f"{len(texts)} candidates: at most {limits.candidates} are taken")
+    check_count(len(texts), "candidates")
+    if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < ranker.longest:
+      read = (
+        f"the model reads up to {ranker.longest:g} tokens: leave the field out, or give as many"
+      )
+      raise HTTPException(422, f"max_tokens_per_doc = {body.max_tokens_per_doc}: {read}")
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    hits = await queue.hits(request, Question("0", body.query, candidates))
-    return JSONResponse(body.answer(hits[: body.top_n], ranker.name))
+    hits = await queue.answer(request, Question("0", body.query, candidates))
+    return _scored(body.answer(hits[: body.top_n], run), ranker)
+
+  for path in RERANK:
+    app.post(path)(rerank)
 
   @app.post("/search")
   async def search(body: SearchBody, request: Request) -> JSONResponse:
     if index is None:
       raise HTTPException(404, "this service has no index: start it with one")
-    count = body.k or 10
-    if count > limits.candidates:
-      raise HTTPException(413, f"`k` is {count}: at most {limits.candidates} are given")
+    check_count(body.k, "hits")
     again = ranker if body.rerank else None
-    hits = await queue.hits(request, search=lambda: index.search(body.query, count, rerank=again))
-    return JSONResponse({"results": [dataclasses.asdict(hit) for hit in hits]})
+    find = lambda: index.search(body.query, body.k, rerank=again)
+    hits = await queue.answer(request, alone=find)
+    return _scored({"results": [dataclasses.asdict(hit) for hit in hits]}, again or index.ranker)
+
+  async def embedded(body: EmbedBody | EmbeddingsBody, request: Request) -> JSONResponse:
+    if not ranker.has_vectors:
+      raise HTTPException(404, f"{run} has no vectors of texts: serve a bi-encoder")
+    check_count(len(body.texts), "texts")
+
+    def encode() -> JSONResponse:
+      encoder = ranker.encode_query if body.side == "query" else ranker.encode_document
+      return JSONResponse(body.answer(encoder(body.texts), run, ranker.tokens(body.texts)))
+
+    return await queue.answer(request, alone=encode)
+
+  @app.post("/embed")
+  async def embed(body: EmbedBody, request: Request) -> JSONResponse:
+    return await embedded(body, request)
+
+  @app.post("/v1/embeddings")
+  async def embeddings(body: EmbeddingsBody, request: Request) -> JSONResponse:
+    return await embedded(body, request)
+
+  @app.get("/v1/models")
+  async def models() -> JSONResponse:
+    served = {"id": run, "object": "model", "created": created, "owned_by": "as2jax"}
+    return JSONResponse({"object": "list", "data": [served | about]})
 
   @app.get("/health")
   async def health() -> JSONResponse:
     documents = None if index is None else len(index)
-    state = {"status": "ok", "model": ranker.name, "documents": documents, "waiting": len(queue)}
+    state = {"status": "ok", "model": ranker.name, "run": run, **about}
+    state |= {"documents": documents, "waiting": len(queue)}
     if not queue.worker.done():
       return JSONResponse(state)
     return JSONResponse({**state, "status": "nothing ranks any more: start the service again"}, 503)
@@ -298,6 +272,8 @@ def application(
     elif isinstance(error, RequestValidationError):
       problem = error.errors()[0]
       text = f"{' '.join(map(str, problem['loc']))}: {problem['msg']}"
+      if problem["type"] == "extra_forbidden":
+        text += "; this service would not honour the field: leave it out"
       status = 400 if problem["type"] == "json_invalid" else 422
     elif not isinstance(error, InputError):
       log.error("a request to %s failed", request.url.path, exc_info=error)
@@ -305,7 +281,7 @@ def application(
       status = 500
     if status == 400:
       text = f"the body is not JSON: {text}"
-    return refusal(status, text, headers)
+    return refusal(request.url.path, status, text, headers)
 
   return app
 
@@ -330,6 +306,20 @@ def serve(
       web.run()
     except SystemExit as error:
       raise InputError(f"cannot serve on {host}:{port}: is the port in use?") from error
+
+
+def _run_name(ranker: Ranker) -> str:
+  """Returns what the model is opened by, without the folders above it, which are no client's business."""
+  if os.path.isabs(ranker.source) or "://" in ranker.source:
+    return os.path.basename(ranker.source)
+  return ranker.source or ranker.name
+
+
+def _scored(answer: Any, ranker: Ranker) -> JSONResponse:
+  """Returns an answer with scores; the kind of the scores is in a header, and a field where one has room."""
+  if isinstance(answer, dict):
+    answer["score_kind"] = ranker.similarity
+  return JSONResponse(answer, headers={"x-score-kind": ranker.similarity})
 
 
 def _warm_up(ranker: Ranker, index: Index | None) -> None:

@@ -1,8 +1,10 @@
 """The service, asked by a real client over loopback: nothing is lost, mistakes are told as JSON."""
 
+import base64
 import collections
 import concurrent.futures
 import contextlib
+import importlib
 import json
 import pathlib
 import signal
@@ -60,8 +62,27 @@ def cross(finished_run):
 
 
 @pytest.fixture(scope="module")
-def index(finished_run):
-  return as2jax.load(finished_run("triplet")).index(TEXTS, ids="abcd")
+def biencoder(finished_run):
+  return as2jax.load(finished_run("triplet"))
+
+
+@pytest.fixture(scope="module")
+def index(biencoder):
+  return biencoder.index(TEXTS, ids="abcd")
+
+
+@pytest.fixture(scope="module")
+def vectors_url(biencoder):
+  with running(biencoder) as (address, _):
+    yield address
+
+
+@pytest.fixture(scope="module")
+def held_url():
+  ranker = Held()
+  ranker.go.set()
+  with running(ranker) as (address, _):
+    yield address
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +106,86 @@ def metrics(url, **headers):
   return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
 
 
-def sigmoid(x):
-  return 1 / (1 + np.exp(-np.asarray(x, np.float64)))
+# (path, body) as cohere 5.21.1, langchain-cohere 0.6.0 and openai 3.57.0 send them.
+RERANKED = {"model": "any", "query": QUERY, "documents": TEXTS}
+RECORDED = [
+  ("/v2/rerank", {**RERANKED, "top_n": 2}),
+  ("/v1/rerank", {**RERANKED, "documents": [{"text": t} for t in TEXTS], "return_documents": True}),
+  ("/v2/rerank", {**RERANKED, "top_n": 3, "max_tokens_per_doc": None}),
+  ("/v1/embeddings", {"model": "any", "input": TEXTS, "encoding_format": "base64"}),
+  ("/v1/embeddings", {"model": "any", "input": QUERY, "encoding_format": "float"}),
+]
+
+
+@pytest.mark.parametrize("path, body", RECORDED)
+def test_requests_of_client_packages_are_answered(url, vectors_url, cross, biencoder, path, body):
+  if path == "/v1/embeddings":
+    answer = post(vectors_url, path, body).json()
+    texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+    vectors = [entry["embedding"] for entry in answer["data"]]
+    if body["encoding_format"] == "base64":
+      vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
+    np.testing.assert_allclose(vectors, biencoder.encode_document(texts), atol=1e-6)
+    assert [entry["index"] for entry in answer["data"]] == list(range(len(texts)))
+    assert answer["usage"] == {"prompt_tokens": biencoder.tokens(texts)} | {
+      "total_tokens": sum(biencoder.tokens([text]) for text in texts)
+    }
+    return
+  answer = post(url, path, body)
+  assert answer.headers["x-score-kind"] == answer.json()["score_kind"] == "logit"
+  hits = cross.rank(QUERY, TEXTS, top_k=body.get("top_n"))
+  assert len(answer.json()["results"]) == len(hits)
+  for entry, hit in zip(answer.json()["results"], hits, strict=True):
+    assert (entry["index"], entry["relevance_score"]) == (
+      hit.index,
+      pytest.approx(hit.score, abs=1e-6),
+    )
+    assert entry.get("document") == ({"text": hit.text} if "return_documents" in body else None)
+
+
+@pytest.mark.long
+def test_client_packages_see_what_the_model_says(url, vectors_url, cross, biencoder, monkeypatch):
+  """They send what is recorded above; installed for this test alone."""
+  why = "pip install cohere openai langchain-cohere"
+  cohere = pytest.importorskip("cohere", reason=why)
+  openai = pytest.importorskip("openai", reason=why)
+  langchain = pytest.importorskip("langchain_cohere", reason=why)
+  sent, body_of = [], serve.Request.json
+
+  async def recorded(request):
+    sent.append((request.url.path, await body_of(request)))
+    return await body_of(request)
+
+  monkeypatch.setattr(serve.Request, "json", recorded)
+  hits, key = cross.rank(QUERY, TEXTS), "any"
+  best = [(hit.index, pytest.approx(hit.score, abs=1e-6)) for hit in hits]
+  reranker = langchain.CohereRerank(cohere_api_key=key, base_url=url, model="any", top_n=3)
+  with (
+    cohere.ClientV2(key, base_url=url) as second,
+    cohere.Client(key, base_url=url) as first,
+    openai.OpenAI(api_key=key, base_url=vectors_url + "/v1") as client,
+    reranker.client,
+  ):
+    reranked = second.rerank(**RECORDED[0][1])
+    assert [(one.index, one.relevance_score) for one in reranked.results] == best[:2]
+    reranked = first.rerank(**RECORDED[1][1])
+    assert [(one.index, one.relevance_score) for one in reranked.results] == best
+    assert [one.document.text for one in reranked.results] == [hit.text for hit in hits]
+    document = importlib.import_module("langchain_core.documents").Document
+    found = reranker.compress_documents([document(text) for text in TEXTS], QUERY)
+    found = [(TEXTS.index(one.page_content), one.metadata["relevance_score"]) for one in found]
+    assert found == best[:3]
+    vectors = [one.embedding for one in client.embeddings.create(model="any", input=TEXTS).data]
+    np.testing.assert_allclose(vectors, biencoder.encode_document(TEXTS), atol=1e-6)
+    (vector,) = client.embeddings.create(model="any", input=QUERY, encoding_format="float").data
+    expected = biencoder.encode_document([QUERY])[0]
+    np.testing.assert_allclose(vector.embedding, expected, atol=1e-6)
+    assert [model.id for model in client.models.list()] == ["triplet"]
+    assert sent == RECORDED
+    with pytest.raises(openai.UnprocessableEntityError, match="dimensions.*would not honour"):
+      client.embeddings.create(model="any", input=TEXTS, dimensions=8)
+    with pytest.raises(cohere.UnprocessableEntityError, match="the model reads up to"):
+      second.rerank(**RECORDED[0][1], max_tokens_per_doc=2)
 
 
 def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
@@ -95,24 +194,43 @@ def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
   actual = post(url, "/rerank", body).json()
   assert [(e["index"], e["text"]) for e in actual] == [(h.index, h.text) for h in hits]
   np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in hits], atol=1e-6)
-  plain = post(
-    url, "/rerank", {"query": QUERY, "texts": TEXTS, "truncate": True, "model": "any"}
-  ).json()
-  assert [set(entry) for entry in plain] == [{"index", "score"}] * 4
-  expected = sigmoid([h.score for h in hits])
-  np.testing.assert_allclose([e["score"] for e in plain], expected, atol=1e-6)
+  plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS, "truncate": True, "model": "any"})
+  assert plain.headers["x-score-kind"] == "logit"
+  assert plain.json() == [{"index": e["index"], "score": e["score"]} for e in actual]
+  body = {"query": QUERY, "documents": TEXTS, "max_tokens_per_doc": 4096, "top_n": 1}
+  (best,) = post(url, "/rerank", body).json()["results"]
+  assert best == {"index": hits[0].index, "relevance_score": actual[0]["score"]}
 
 
-def test_documents_are_answered_as_cohere_and_jina_do(url, cross):
-  hits = cross.rank(QUERY, TEXTS, top_k=2)
-  body = {"model": "any", "query": QUERY, "documents": [{"text": t} for t in TEXTS], "top_n": 2}
-  actual = post(url, "/rerank", {**body, "return_documents": True}).json()
-  assert actual["model"] == "any" and len(actual["results"]) == 2
-  for entry, hit in zip(actual["results"], hits, strict=True):
-    assert (entry["index"], entry["document"]) == (hit.index, {"text": hit.text})
-    assert entry["relevance_score"] == pytest.approx(sigmoid(hit.score), abs=1e-6)
-  actual = post(url, "/rerank", {**body, "documents": TEXTS, "top_n": None}).json()
-  assert [set(entry) for entry in actual["results"]] == [{"index", "relevance_score"}] * 4
+@pytest.mark.parametrize(
+  "path, body, expected",
+  [
+    ("/embed", {"inputs": "x"}, [[0.6, 0.8]]),
+    ("/embed", {"inputs": ["x", "y"], "normalize": False}, [[3, 4], [3, 4]]),
+    ("/embed", {"inputs": "x", "prompt_name": "query", "truncate": True}, [[1, 0]]),
+    ("/embed", {"inputs": "zero"}, [[0, 0]]),
+    ("/v1/embeddings", {"input": ["x"]}, [[3, 4]]),
+    ("/v1/embeddings", {"input": "x", "input_type": "query", "user": "me"}, [[2, 0]]),
+  ],
+)
+def test_vectors_are_of_the_side_and_length_that_are_asked_for(held_url, path, body, expected):
+  answer = post(held_url, path, body).json()
+  if path == "/v1/embeddings":
+    answer = [entry["embedding"] for entry in answer["data"]]
+  np.testing.assert_allclose(answer, expected, atol=1e-6)
+
+
+def test_ten_thousand_documents_are_ranked(finished_run):
+  words = as2jax.load(finished_run("bm25"))
+  documents = [f"cat {i} sat on {i % 97} mats" * (1 + i % 3) for i in range(10_000)]
+  body = {"query": "cat 77 on 42 mats", "documents": documents, "max_tokens_per_doc": 512}
+  with running(words) as (url, _):
+    assert "up to inf tokens" in post(url, "/v2/rerank", body).json()["error"]
+    del body["max_tokens_per_doc"]
+    results = post(url, "/v2/rerank", body).json()["results"]
+    assert post(url, "/v2/rerank", body | {"documents": ["x"] * 10_001}).status_code == 413
+  hits = words.rank(body["query"], documents)
+  assert [(e["index"], e["relevance_score"]) for e in results] == [(h.index, h.score) for h in hits]
 
 
 def test_an_index_is_searched(url, cross, index):
@@ -125,7 +243,11 @@ def test_an_index_is_searched(url, cross, index):
   actual = post(url, "/search", {"query": QUERY, "rerank": True}).json()["results"]
   assert [e["index"] for e in actual] == [h.index for h in cross.rank(QUERY, TEXTS)]
   state = httpx.get(url + "/health").json()
-  assert state == {"status": "ok", "model": "crossencoder", "documents": 4, "waiting": 0}
+  served = {"seed": 0, "score_kind": "logit"}
+  known = {"status": "ok", "model": "crossencoder", "run": "crossencoder", "documents": 4}
+  assert state == {**known, **served, "waiting": 0}
+  (model,) = httpx.get(url + "/v1/models").json()["data"]
+  assert model.items() >= {"id": "crossencoder", "object": "model", **served}.items()
 
 
 def test_two_hundred_at_once_are_all_answered(url, cross):
@@ -164,7 +286,12 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
     ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": 1}, 422, "raw_scores"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "truncate": False}, 422, "truncate"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "truncation_direction": "Left"}, 422, "direction"),
-    ("/rerank", {"query": QUERY, "documents": TEXTS, "max_tokens_per_doc": 9}, 422, "max_tokens"),
+    ("/v2/rerank", RERANKED | {"max_tokens_per_doc": 9}, 422, "the model reads up to"),
+    ("/v1/rerank", RERANKED | {"rank_fields": ["title"]}, 422, "rank_fields 0"),
+    ("/v2/rerank", RERANKED | {"priority": 1}, 422, "priority: Extra inputs"),
+    ("/embed", {"inputs": "x"}, 404, "crossencoder has no vectors"),
+    ("/v1/embeddings", {"input": [[5, 7]]}, 422, "input 0: Value error, numbers of tokens"),
+    ("/v1/embeddings", {"input": "x", "dimensions": 8}, 422, "would not honour the field"),
     ("/rerank", {"query": QUERY, "texts": ["\ud83d"]}, 422, "texts 0"),
     ("/rerank", {"query": QUERY, "documents": TEXTS, "topn": 2}, 422, "Extra inputs"),
     ("/rerank", {"query": QUERY, "texts": ["x"] * 51}, 413, "at most 50"),
@@ -176,20 +303,31 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
 def test_a_mistake_is_answered_with_what_is_wrong(url, path, body, status, message):
   content = body if isinstance(body, bytes) else json.dumps(body).encode()
   answer = httpx.post(url + path, content=content, headers=JSON, timeout=60)
-  assert answer.status_code == status and message in answer.json()["error"]
-  assert answer.json()["error_type"] == "Validation"
+  error, kind = answer.json()["error"], answer.json().get("error_type")
+  if path == "/v1/embeddings":
+    error, kind = error["message"], error["type"]
+  assert answer.status_code == status and message in error and kind == "Validation"
 
 
 class Held:
   """A ranker whose work waits until it is let go."""
 
-  name = "held"
+  name, source, seed, similarity, has_vectors, longest = "held", "", None, "cosine", True, 9
 
   def __init__(self):
     self.go, self.began, self.asked = threading.Event(), threading.Event(), []
 
   def warm_up(self):
     pass
+
+  def encode_query(self, texts):
+    return np.array([[2, 0]] * len(texts), np.float32)
+
+  def encode_document(self, texts):
+    return np.array([[0, 0] if text == "zero" else [3, 4] for text in texts], np.float32)
+
+  def tokens(self, texts):
+    return len(texts)
 
   def rank_each(self, questions):
     self.began.set()
@@ -232,7 +370,7 @@ def test_a_full_queue_and_a_shutdown():
     assert not first.done()
     ranker.go.set()
     for future in (first, *others):
-      assert future.result(60).json() == [{"index": 0, "score": pytest.approx(sigmoid(0.5))}]
+      assert future.result(60).json() == [{"index": 0, "score": 0.5}]
   assert ranker.asked[0] == "first" and sorted(ranker.asked[1:]) == ["second", "third"]
   with pytest.raises(httpx.ConnectError):
     httpx.get(url + "/health")
@@ -311,6 +449,17 @@ def test_strangers_are_refused_and_everyone_is_counted():
 
 HEAD = b"POST /rerank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 HALF = [HEAD, HEAD + b"content-length: 99\r\n\r\n{"]  # requests
+
+
+def test_requests_under_way_hold_no_more_than_the_limit():
+  ranker, long = Held(), {"query": QUERY, "texts": ["x" * 3000]}
+  with running(ranker, bodies=4000) as (url, _), concurrent.futures.ThreadPoolExecutor() as pool:
+    first = pool.submit(post, url, "/rerank", long)
+    assert ranker.began.wait(60)
+    refused = post(url, "/rerank", long)
+    assert refused.status_code == 503 and "have 6" in refused.json()["error"]
+    ranker.go.set()
+    assert first.result().status_code == post(url, "/rerank", long).status_code == 200
 
 
 def test_half_a_request_is_not_waited_for():
