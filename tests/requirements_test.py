@@ -67,7 +67,7 @@ def pins(file):
   [
     (
       "requirements.txt",
-      [name for name in EXTRAS if name not in (*TESTED, "tpu", "gcs", "pickles")],
+      [name for name in EXTRAS if name not in (*TESTED, "tpu", "gcs", "pickles", "irds")],
     ),
     ("requirements-test.txt", TESTED),
   ],

@@ -64,7 +64,7 @@ def rank(
   with tempfile.TemporaryDirectory() as folder:
     if file == "-":
       content = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
-      if not content:
+      if not content.strip():
         raise InputError(
           "standard input is empty: name a file of questions with candidates, as2jax rank RUN FILE"
         )
@@ -105,6 +105,7 @@ def _hit(rank: int, score: float, text: str) -> str:
   epilog=examples(
     "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
     "as2jax compare runs/bm25 runs/x --format=latex > table.tex",
+    "as2jax compare bm25.run 'ours=ours-*.run' --qrels=qrels.txt --metrics=nDCG@10,R@100",
   )
 )
 def compare(
@@ -113,12 +114,17 @@ def compare(
     Argument(
       metavar="SYSTEM...",
       help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
-      "system's seeds joined by commas); the first is the base",
+      "system's seeds joined by commas or as NAME=PATTERN); the first is the base",
     ),
   ],
   metrics: Annotated[
-    str, Option(help="joined by commas; default: map,mrr, or of retrieval mrr,r@1")
+    str,
+    Option(help="joined by commas; default: map,mrr, of retrieval mrr,r@1, by --qrels nDCG@10,AP"),
   ] = "",
+  qrels: option(
+    "what is right, for run files alone: a TREC or BEIR file, a BEIR folder, or ir_datasets' irds:ID",
+    metavar="FILE",
+  ) = "",
   split: Annotated[str, Option(help="of runs' folders")] = "test",
   question_filter: Filter = None,
   deterministic: Deterministic = [],
@@ -145,6 +151,7 @@ def compare(
       seed=seed,
       form=form,
       deterministic=deterministic,
+      qrels=qrels,
     )
   )
 

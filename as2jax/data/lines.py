@@ -16,6 +16,13 @@ from as2jax.runtime.files import refuse_others
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
+# How files begin that are packed otherwise.
+PACKED = {
+  b"\x28\xb5\x2f\xfd": "Zstandard",
+  b"BZh": "bzip2",
+  b"\xfd7zXZ": "xz",
+  b"PK": "zip, as .xlsx is",
+}
 UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
 # What would break a line of a run file, or has no UTF-8.
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
@@ -113,10 +120,14 @@ def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
     return data.decode("utf-8")
   except UnicodeDecodeError as error:
     before = data[: error.start]
+    for start, packer in PACKED.items():
+      if number == 1 and data.startswith(start):
+        how = "unpack it, or pack it by gzip; of a spreadsheet save CSV UTF-8"
+        raise InputError(f"{path} is packed by {packer}, which is not read: {how}") from error
     line, place = number + before.count(b"\n"), error.start - before.rfind(b"\n")
     raise InputError(
       f"{path}:{line}: byte 0x{data[error.start]:02x} at position {place} of the line is not UTF-8; "
-      "convert the file to UTF-8 (in Excel: save as CSV UTF-8), or unpack an archive"
+      "convert the file to UTF-8 (in Excel: save as CSV UTF-8)"
     ) from error
 
 

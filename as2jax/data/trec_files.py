@@ -15,6 +15,7 @@ from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
+BEIR = [b"query-id", b"corpus-id", b"score"]  # the first line of its judgements
 TABLE = ["question", "candidates", "positives"]  # the first columns of per-question scores
 
 
@@ -51,7 +52,7 @@ def read_run(path: epath.PathLike) -> dict[str, dict[str, float]]:
   The rank and the tag are not looked at, as in trec_eval. `InputError`, with file and line, for a
   line of other than six fields, a score that is no number, a pair that occurs twice.
   """
-  return _read(path, "question Q0 candidate rank score tag", 4, float)
+  return _read(path, read_lines(path), 1, "question Q0 candidate rank score tag", 4, float)
 
 
 def write_qrels(
@@ -75,8 +76,40 @@ def write_qrels(
 
 
 def read_qrels(path: epath.PathLike) -> dict[str, dict[str, int]]:
-  """Read TREC judgements as {question: {candidate: label}}; errors as in `read_run`."""
-  return _read(path, "question 0 candidate label", 3, int)
+  """Read judgements in TREC's or BEIR's form as {question: {candidate: label}}; errors as in `read_run`."""
+  lines = read_lines(path)
+  if lines and lines[0].split() == BEIR:
+    return _read(path, lines[1:], 2, "question candidate label", 2, int)
+  return _read(path, lines, 1, "question 0 candidate label", 3, int)
+
+
+def open_qrels(address: str, split: str = "test") -> dict[str, dict[str, int]]:
+  """Open judgements: a file, the split of a BEIR folder, or `irds:ID` for an id of ir_datasets.
+
+  >>> open_qrels("irds:beir/scifact/test")  # doctest: +SKIP
+
+  Raises InputError: ir_datasets is not installed, or has no judgements of this id; see `read_qrels`.
+  """
+  kind, _, name = address.partition(":")
+  if kind != "irds":
+    path = epath.Path(address).expanduser()
+    return read_qrels(path / "qrels" / f"{split}.tsv" if path.is_dir() else path)
+  try:
+    import ir_datasets
+  except ImportError as error:
+    raise InputError(
+      f"{address} needs ir_datasets, which is not installed: pip install 'as2jax[irds]'"
+    ) from error
+  try:
+    judged = ir_datasets.load(name).qrels_iter()
+  except (KeyError, AttributeError) as error:
+    raise InputError(
+      f"{address}: ir_datasets knows no such data set with judgements: take an id of https://ir-datasets.com"
+    ) from error
+  table: dict[str, dict[str, int]] = {}
+  for one in judged:
+    table.setdefault(one.query_id, {})[one.doc_id] = one.relevance
+  return table
 
 
 def write_per_question(
@@ -157,27 +190,31 @@ def _number(path: epath.PathLike, number: int, text: str, kind: type) -> Any:
   try:
     return kind(text)
   except ValueError:
-    raise InputError(f"{path}:{number}: {text!r} is not a number: give one") from None
+    what = {float: "number", int: "whole number"}[kind]
+    raise InputError(f"{path}:{number}: {text!r} is not a {what}: give one") from None
 
 
-def _read(path: epath.PathLike, layout: str, place: int, kind: type) -> dict[str, dict[str, Any]]:
+def _read(
+  path: epath.PathLike, lines: Sequence[bytes], first: int, layout: str, place: int, kind: type
+) -> dict[str, dict[str, Any]]:
   """Read {question: {candidate: value}} of lines like `layout`, the value at one `place` of it."""
-  expected, table = len(layout.split()), {}
-  for number, line in enumerate(read_lines(path), 1):
+  expected, table = layout.split(), {}
+  at = expected.index("candidate")
+  for number, line in enumerate(lines, first):
     fields = [field.decode() for field in line.split()]  # at ASCII whitespace alone, as trec_eval
-    if len(fields) != expected:
+    if len(fields) != len(expected):
       raise InputError(
-        f"{path}:{number}: {len(fields)} fields where there must be {expected} ({layout}): "
-        f"{line.decode()[:80]!r}"
+        f"{path}:{number}: {len(fields)} fields where there must be {len(expected)} ({layout}): "
+        f"{line.decode()[:80]!r}; give all of them, with no space in an id or a tag"
       )
     value = _number(path, number, fields[place], kind)
     row = table.setdefault(fields[0], {})
-    if value != value or fields[2] in row:
+    if value != value or fields[at] in row:
       problem = f"occurs twice, or its {fields[place]!r} cannot be ranked"
       raise InputError(
-        f"{path}:{number}: candidate {fields[2]!r} of question {fields[0]!r} {problem}"
+        f"{path}:{number}: candidate {fields[at]!r} of question {fields[0]!r} {problem}"
       )
-    row[fields[2]] = value
+    row[fields[at]] = value
   return table
 
 

@@ -43,16 +43,23 @@ def run(
   seed: int,
   form: str,
   deterministic: Sequence[str] = (),
+  qrels: str = "",
 ) -> str:
   """Return the comparison of a command line as `text`, `json` (lines), `csv`, `markdown` or `latex`.
 
   Args:
     metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
+    qrels: judgements of run files, see `run_scores.by_judgements`.
 
   """
   options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
-  systems = run_scores.load(names, **options)
+  if qrels:
+    metrics = metrics or ",".join(run_scores.MEASURES)
   wanted = list(dict.fromkeys(name.strip() for name in metrics.split(",")))
+  if qrels:
+    systems = run_scores.by_judgements(names, qrels, wanted, **options)
+  else:
+    systems = run_scores.load(names, **options)
   if not metrics:
     wanted = ["mrr", "r@1"]
     if any("map" in system.values for system in systems):

@@ -4,6 +4,7 @@ Scores are compared in float32, as trec_eval compares them. Everything here is n
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ METRICS = ("map", "mrr", "p@1", "r@1", "r@5", "ndcg@10")
 TIES = ("expected", "trec", "pessimistic")
 TIE_TOLERANCE = 0.0005  # a run whose ties move the mean of a metric by more says so
 
+_MEASURE = re.compile(
+  r"(ap|map|rr|mrr|p|r|ndcg)(?:\(rel=([1-9]\d*)\))?(?:@([1-9]\d*))?", re.IGNORECASE
+)
 # Which questions a question filter counts, from their numbers of candidates and of positives. The `clean`
 # of a dataset is one of these: `answerable` for WikiQA, `both` for TrecQA.
 RULES = {
@@ -27,6 +31,33 @@ RULES = {
 Ranges = dict[
   str, tuple[float, float, int]
 ]  # by metric: worst mean, best mean, questions that differ
+
+
+class Measure(NamedTuple):
+  """Hold what the name of a measure says: `nDCG@10`, `AP(rel=2)`, `RR@10`, `R@100`, `P@1`."""
+
+  kind: str  # ap, rr, p, r, ndcg
+  cut: float  # the last rank that counts, inf for all
+  rel: int  # the least label that is right; of ndcg labels are gains
+
+  @classmethod
+  def of(cls, name: str) -> "Measure":
+    """Read a name as ir_measures spells it, or as we do (`map`, `ndcg@10`); capitals do not matter."""
+    found = _MEASURE.fullmatch(name)
+    kind, rel, cut = found.groups() if found else ("", "", "")
+    kind = kind.lower().removeprefix("m")
+    if not kind or (kind in ("p", "r") and not cut) or (kind == "ndcg" and rel):
+      raise InputError(
+        f"{name!r} is no measure: use nDCG, nDCG@10, AP, RR, RR@10, R@100 or P@1 with any number; "
+        "AP(rel=2) counts labels from 2 on as right, and so do the others but nDCG"
+      )
+    return cls(kind, float(cut or "inf"), int(rel or 1))
+
+  def gains(self, labels: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return what each label is worth: 1 or 0, of ndcg the label where it is positive."""
+    if self.kind == "ndcg":
+      return [np.maximum(of_question, 0) for of_question in labels]
+    return [(of_question >= self.rel).astype(np.int64) for of_question in labels]
 
 
 class _Ranking(NamedTuple):
@@ -40,9 +71,18 @@ class _Ranking(NamedTuple):
   place: np.ndarray  # [m] position within the group, from 0
   group: np.ndarray  # [m] number of the group
   size: np.ndarray  # [g] candidates in the group
-  relevant: np.ndarray  # [g] positives in the group
+  relevant: np.ndarray  # [g] positives in the group; by graded labels their gains, as below
   before: np.ndarray  # [g] positives of the question ranked before the group
   positives: np.ndarray  # [n] positives of the question
+
+  def summed(self, values: np.ndarray) -> np.ndarray:
+    """Return the sum over each question's candidates of [m] values, [n]."""
+    return np.bincount(self.question, weights=values, minlength=len(self.positives))
+
+  def discounted(self, cut: float) -> np.ndarray:
+    """Return the expected discounted cumulative gain of each question, [n]."""
+    share = (self.relevant / self.size)[self.group]
+    return self.summed(share * np.where(self.rank <= cut, 1 / np.log2(self.rank + 1), 0.0))
 
 
 def per_question(
@@ -64,42 +104,78 @@ def per_question(
     ids: of the candidates, needed by `trec` alone; names: of the questions, for error messages.
 
   """
+  _check_ties(ties)
+  return _metrics(scores, labels, ids, ties, names)
+
+
+def judged(
+  scores: Sequence[np.ndarray],
+  labels: Sequence[np.ndarray],
+  every: Sequence[np.ndarray],
+  measures: Sequence[str],
+  ids: Sequence[Sequence[str]] | None = None,
+  *,
+  ties: str = "expected",
+) -> dict[str, np.ndarray]:
+  """Return measures of ranked lists by graded labels, as trec_eval has them: {name: [questions]}.
+
+  Args:
+    scores, labels, ids, ties: of what is ranked, as in `per_question`; labels are integers.
+    every: all labels of each question, also of what is not ranked.
+    measures: names, see `Measure`.
+
+  """
+  _check_ties(ties)
+  rankings: dict[tuple[bool, int], tuple[_Ranking, _Ranking]] = {}
+  found = {}
+  for name in measures:
+    measure = Measure.of(name)
+    rule = measure.kind == "ndcg", measure.rel
+    if rule not in rankings:
+      best = measure.gains(every)
+      ranking = _rank(scores, measure.gains(labels), ids, ties, None, graded=True)
+      rankings[rule] = ranking, _rank(best, best, None, "expected", None, graded=True)
+    found[name] = _measured(*rankings[rule], measure)
+  return found
+
+
+def _check_ties(ties: str) -> None:
   if ties not in TIES:
     raise InputError(f"ties={ties!r} is not a tie policy: use one of {', '.join(TIES)}")
-  return _metrics(_rank(scores, labels, ids, ties, names))
 
 
-def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
-  total = len(ranking.positives)
+def _metrics(scores, labels, ids, ties, names) -> dict[str, np.ndarray]:
+  ranking = _rank(scores, labels, ids, ties, names)
+  best = _rank(labels, labels, None, "expected", names)
+  return {name: _measured(ranking, best, Measure.of(name)) for name in METRICS}
 
-  def summed(gain):  # [m] -> [n]
-    return np.bincount(ranking.question, weights=gain, minlength=total)
 
-  positives = np.maximum(ranking.positives, 1)
+def _measured(ranking: _Ranking, best: _Ranking, measure: Measure) -> np.ndarray:
+  """Return a measure of every question, [n]; `best` ranks all that is judged by its gains."""
+  positives = np.maximum(best.positives, 1)
   size, relevant = ranking.size[ranking.group], ranking.relevant[ranking.group]
-  share = relevant / size  # the probability that the candidate at this rank is positive
-  # Positives up to this rank, given that there is one here: those of earlier groups, itself, and
-  # each of the other `place` candidates of its group with probability (relevant-1)/(size-1).
-  positives_to_rank = ranking.before[ranking.group] + 1
-  positives_to_rank = positives_to_rank + ranking.place * (relevant - 1) / np.maximum(size - 1, 1)
-  discount = np.where(ranking.rank <= 10, 1 / np.log2(ranking.rank + 1), 0.0)
-  ideal = np.concatenate([[1.0], np.cumsum(1 / np.log2(np.arange(2, 12)))])
-  ideal = ideal[np.minimum(ranking.positives, 10)]
-  first = summed(np.where(ranking.rank == 1, share, 0.0))
+  # The probability that the candidate at this rank is positive.
+  share = np.where(ranking.rank <= measure.cut, relevant / size, 0.0)
+  if measure.kind == "p":
+    return ranking.summed(share) / measure.cut
+  if measure.kind == "r":
+    return ranking.summed(share) / positives
+  if measure.kind == "ap":
+    # Positives up to this rank, given that there is one here: those of earlier groups, itself, and
+    # each of the other `place` candidates of its group with probability (relevant-1)/(size-1).
+    to_rank = ranking.before[ranking.group] + 1
+    to_rank = to_rank + ranking.place * (relevant - 1) / np.maximum(size - 1, 1)
+    return ranking.summed(share * to_rank / ranking.rank) / positives
+  if measure.kind == "ndcg":
+    ideal = best.discounted(measure.cut)
+    return ranking.discounted(measure.cut) / np.where(ideal > 0, ideal, 1.0)
   # Of the first group with a positive, in which the first positive is.
   deciding = np.flatnonzero((ranking.before == 0) & (ranking.relevant > 0))
   begin, right = np.flatnonzero(ranking.place == 0)[deciding], ranking.relevant[deciding]
-  wrong, reciprocal = ranking.size[deciding] - right, np.zeros(total)
-  expected = reciprocal_of_first(ranking.rank[begin] - 1, wrong, right)
+  wrong, reciprocal = ranking.size[deciding] - right, np.zeros(len(positives))
+  expected = reciprocal_of_first(ranking.rank[begin] - 1, wrong, right, measure.cut)
   reciprocal[ranking.question[begin]] = expected
-  return {
-    "map": summed(share * positives_to_rank / ranking.rank) / positives,
-    "mrr": reciprocal,
-    "p@1": first,
-    "r@1": first / positives,
-    "r@5": summed(np.where(ranking.rank <= 5, share, 0.0)) / positives,
-    "ndcg@10": summed(share * discount) / ideal,
-  }
+  return reciprocal
 
 
 def with_groups(
@@ -182,8 +258,8 @@ def tie_extremes(
   scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Return each metric of each question under the worst and the best order of tied candidates."""
-  worst = _metrics(_rank(scores, labels, None, "pessimistic", names))
-  return worst, _metrics(_rank(scores, labels, None, "optimistic", names))
+  worst = _metrics(scores, labels, None, "pessimistic", names)
+  return worst, _metrics(scores, labels, None, "optimistic", names)
 
 
 def ranges_of(
@@ -226,10 +302,10 @@ def average_recall(
   return float(np.mean(recalls))
 
 
-def _rank(scores, labels, ids, ties, names) -> _Ranking:
+def _rank(scores, labels, ids, ties, names, *, graded=False) -> _Ranking:
   """Check the input and sort the candidates of all questions at once."""
-  score, positive, question, lengths = _flatten(scores, labels, names)
-  keys = {"pessimistic": positive, "optimistic": ~positive}
+  score, gain, question, lengths = _flatten(scores, labels, names, graded)
+  keys = {"pessimistic": gain, "optimistic": -gain}
   if ties == "trec":
     keys["trec"] = _descending_ids(ids, lengths)
   order = np.lexsort((keys.get(ties, question), -score, question))
@@ -238,10 +314,10 @@ def _rank(scores, labels, ids, ties, names) -> _Ranking:
     sorted_score, sorted_question = score[order], question[order]
     starts[1:] = sorted_question[1:] != sorted_question[:-1]
     starts[1:] |= sorted_score[1:] != sorted_score[:-1]
-  positive = positive[order].astype(np.int64)
+  gain = gain[order]
   group = np.cumsum(starts) - 1
   first = np.flatnonzero(starts)
-  seen = np.cumsum(positive) - positive  # positives before each candidate, over all questions
+  seen = np.cumsum(gain) - gain  # positives before each candidate, over all questions
   question_start = np.cumsum(lengths) - lengths
   place = np.arange(len(order))
   return _Ranking(
@@ -250,14 +326,14 @@ def _rank(scores, labels, ids, ties, names) -> _Ranking:
     place=place - first[group],
     group=group,
     size=np.bincount(group, minlength=len(first)),
-    relevant=np.bincount(group[positive == 1], minlength=len(first)),
+    relevant=np.bincount(group, weights=gain, minlength=len(first)),
     before=seen[first] - seen[question_start[question[first]]],
-    positives=np.bincount(question[positive == 1], minlength=len(lengths)),
+    positives=np.bincount(question, weights=gain, minlength=len(lengths)),
   )
 
 
-def _flatten(scores, labels, names):
-  """Join all questions' arrays into one, cast and checked."""
+def _flatten(scores, labels, names, graded):
+  """Join all questions' arrays into one, cast and checked; labels are gains where they are graded."""
   lengths = np.array(list(map(len, scores)), np.int64)
   if lengths.tolist() != list(map(len, labels)):
     raise InputError("scores and labels differ in questions or candidates: give one a candidate")
@@ -271,7 +347,10 @@ def _flatten(scores, labels, names):
       np.isnan(score),
       "a score is not a number (NaN); mend the model or the run file it comes from",
     ),
-    (~np.isin(label, (1, 0, UNKNOWN)), f"use the labels 1 (positive), 0 and {UNKNOWN} (unknown)"),
+    (
+      ~(graded | np.isin(label, (1, 0, UNKNOWN))),
+      f"use the labels 1 (positive), 0 and {UNKNOWN} (unknown)",
+    ),
   ):
     if wrong.any():
       at = int(np.argmax(wrong))
@@ -281,7 +360,8 @@ def _flatten(scores, labels, names):
       raise InputError(
         f"question {name}, candidate {candidate} (score {score[at]}, label {label[at]}): {what}"
       )
-  return score, label == 1, question, lengths
+  gain = label if graded else label == 1
+  return score, gain.astype(np.int64), question, lengths
 
 
 def _descending_ids(ids, lengths):
@@ -294,15 +374,21 @@ def _descending_ids(ids, lengths):
   return np.array([number[text] for text in flat], np.int64)
 
 
-def reciprocal_of_first(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
-  """Return E[1 / rank of the first right entry], `[q]`: `above` lie before the tied ones."""
+def reciprocal_of_first(
+  above: np.ndarray, wrong: np.ndarray, right: np.ndarray, cut: float = np.inf
+) -> np.ndarray:
+  """Return E[1 / rank of the first right entry], `[q]`: `above` lie before the tied ones.
+
+  A rank below `cut` counts 0.
+  """
   expected = np.zeros(len(above))
-  live, missed, place = np.arange(len(above)), np.ones(len(above)), 0
+  live, place = np.flatnonzero(above < cut), 0
+  missed = np.ones(len(live))
   while len(live):  # one place of the tied entries a turn
     left = wrong[live] + right[live] - place
     expected[live] += missed * right[live] / left / (above[live] + place + 1)
     missed = missed * (left - right[live]) / left
     place += 1
-    more = wrong[live] >= place
+    more = (wrong[live] >= place) & (above[live] + place < cut)
     live, missed = live[more], missed[more]
   return expected

@@ -1,11 +1,14 @@
 """Read what is compared: per-question scores of finished runs, of tables, of TREC run files.
 
-A run file is measured by the judgements of a run. A re-ranking must score every candidate. A retrieval
+A run file is measured by the judgements of a run, or by judgements alone (`by_judgements`). A re-ranking must score every candidate. A retrieval
 from a pool lists what it found: a question whose right passages are not listed has the value 0, so
 that a short list can only lower a metric.
 """
 
 import dataclasses
+import glob
+import hashlib
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -14,6 +17,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import trec_files
+from as2jax.data.lines import BYTE_ORDER_MARK, opened
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics, retrieval_metrics, significance
@@ -25,6 +29,7 @@ from as2jax.runtime.errors import InputError
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
 # The metric and the question filter that results of each task have.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
+MEASURES = ("nDCG@10", "AP")  # of judgements, where none is named
 STRATA = {
   "first right": 1,
   "first wrong": 0,
@@ -117,8 +122,7 @@ def load(
     deterministic: those of the names that stand for systems without randomness.
 
   """
-  for name in sorted(set(deterministic) - set(names))[:1]:
-    raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
+  _check_fixed(names, deterministic)
   sources = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
   judge = next(iter(sources.values()), None)
   first, facts = next(iter(sources), ""), {}
@@ -156,6 +160,91 @@ def load(
     loaded.append(one)
   of_questions = {"groups": shared.get("group"), "first_right": shared.get("first_right")}
   return [dataclasses.replace(one, **of_questions) for one in loaded]
+
+
+def by_judgements(
+  names: Sequence[str],
+  qrels: str,
+  measures: Sequence[str],
+  *,
+  split: str = "test",
+  question_filter: str | None = None,
+  deterministic: Sequence[str] = (),
+  ties: str = "expected",
+) -> list[RunScores]:
+  """Measure run files of any origin by judgements, as trec_eval does but for ties.
+
+  A judged question that a file lacks counts 0; what is not judged is not right.
+
+  Args:
+    names: run files, those of one system's seeds joined by commas or as `NAME=PATTERN`.
+    qrels: as `trec_files.open_qrels` takes it; split: of a BEIR folder.
+    measures: names, see `metrics.Measure`.
+    question_filter: one of `metrics.RULES`, over the judged candidates; None is `all`.
+    deterministic: as in `load`; ties: as in `metrics.per_question`.
+
+  """
+  _check_fixed(names, deterministic)
+  rule = question_filter or "all"
+  if rule not in metrics.RULES:
+    raise InputError(
+      f"judgements do not say which questions are {rule}: use one of {', '.join(metrics.RULES)}"
+    )
+  judgements = trec_files.open_qrels(qrels, split)
+  fingerprint = hashlib.sha256(json.dumps(judgements, sort_keys=True).encode()).hexdigest()
+  loaded, counted = [], []
+  for name in names:
+    called, files = files_of(name)
+    tables, lacking = {}, 0
+    for file in files:
+      run = trec_files.read_run(file)
+      lacking = max(lacking, len(judgements.keys() - run.keys()))
+      tables[file] = _judged(file, run, judgements, measures, ties)
+    counted, values, _ = _values(called, tables, rule, counted)
+    one = RunScores(
+      called,
+      f"{epath.Path(qrels).name}-{rule}",
+      tuple(question for question, *_ in counted),
+      values,
+      name in deterministic,
+      f"lacks {lacking} of {len(judgements)} questions" if lacking else "",
+      fingerprint=fingerprint,
+    )
+    loaded.append(one)
+  return loaded
+
+
+def _check_fixed(names: Sequence[str], deterministic: Sequence[str]) -> None:
+  for name in sorted(set(deterministic) - set(names))[:1]:
+    raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
+
+
+def _judged(
+  file: str,
+  run: Run,
+  judgements: Mapping[str, Mapping[str, int]],
+  measures: Sequence[str],
+  ties: str,
+) -> Table:
+  """Return the table of a run file by judgements, whose candidates are those that are judged."""
+  scores, labels, every, ids, found = [], [], [], [], 0
+  for question, judged in judgements.items():
+    ranked = run.get(question, {})
+    ids.append(list(ranked))
+    scores.append(_float32(list(ranked.values())))
+    labels.append(np.asarray([judged.get(id, 0) for id in ranked], np.int64))
+    every.append(np.asarray(list(judged.values()), np.int64))
+    found += len(ranked.keys() & judged.keys())
+  if not found:
+    raise InputError(
+      f"{file}: nothing that it ranks is judged: check that its questions and candidates have the ids of "
+      "the judgements"
+    )
+  counts = {
+    "candidates": np.asarray(list(map(len, every)), np.float64),
+    "positives": np.asarray([np.sum(of_question > 0) for of_question in every], np.float64),
+  }
+  return list(judgements), counts | metrics.judged(scores, labels, every, measures, ids, ties=ties)
 
 
 def _facts(content: dict[str, Any], split: str) -> dict[str, str]:
@@ -207,12 +296,7 @@ def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
 def _files(name: str, judge: Source | None) -> dict[str, Table]:
   """Return the tables of a system's files: as they are, or of run files by a run's judgements."""
   tables: dict[str, Table] = {}
-  for file in [name] if epath.Path(name).exists() else name.split(","):
-    if not epath.Path(file).exists() or epath.Path(file).is_dir() or file in tables:
-      raise InputError(
-        f"{name}: {file} is no file, or is given twice: give folders of finished runs, each as an "
-        "argument of its own, or tables and TREC run files, those of a system's seeds joined by commas"
-      )
+  for file in files_of(name)[1]:
     if is_run_file(file):
       tables[file] = _measured(file, judge)
     else:
@@ -220,18 +304,36 @@ def _files(name: str, judge: Source | None) -> dict[str, Table]:
   return tables
 
 
+def files_of(name: str) -> tuple[str, list[str]]:
+  """Return what a system is called and the files of its seeds: `a.run`, `0.run,1.run`, `a=a-*.run`."""
+  called, equals, patterns = name.partition("=")
+  if epath.Path(name).exists() or not equals:
+    called = patterns = name
+  files: list[str] = []
+  for pattern in [patterns] if epath.Path(patterns).exists() else patterns.split(","):
+    files += sorted(glob.glob(pattern)) or [pattern]
+  for file in files:
+    if not epath.Path(file).is_file() or files.count(file) > 1:
+      raise InputError(
+        f"{name}: {file} is no file, or is given twice: give folders of finished runs, each as an "
+        "argument of its own, or tables and TREC run files, those of a system's seeds joined by commas "
+        "or as NAME=PATTERN"
+      )
+  return called, files
+
+
 def is_run_file(path: epath.PathLike) -> bool:
-  """Whether the first line of a file has the six fields of a TREC run."""
-  lines = trec_files.read_lines(path)
-  return bool(lines) and len(lines[0].split()) == 6 and not lines[0].startswith(b"question\t")
+  """Whether a file is no table of per-question scores, which begins with its first column's name."""
+  with opened(path) as stream:
+    return not stream.readline().removeprefix(BYTE_ORDER_MARK).startswith(b"question\t")
 
 
 def _measured(file: str, judge: Source | None) -> Table:
   """Return the table of a run file by the judgements of a run."""
   if judge is None:
     raise InputError(
-      f"{file} is a run file, which does not say what is right: compare it with the folder of a "
-      "run on the same data"
+      f"{file} is a run file, which does not say what is right: compare it with the folder of a run on the "
+      "same data, or by judgements: as2jax compare FILE --qrels=FILE"
     )
   content, tables = judge
   judged, (table_ids, table) = next(iter(tables.items()))

@@ -81,8 +81,10 @@ class Comparison:
 
 def evaluate(
   system: System,
-  data: "Dataset | Sequence[Question] | str | os.PathLike | pandas.DataFrame",
+  data: "Dataset | Sequence[Question] | str | os.PathLike | pandas.DataFrame | None" = None,
   *,
+  qrels: str | os.PathLike = "",
+  measures: str | Sequence[str] = run_scores.MEASURES,
   ties: str = "expected",
   name: str = "",
   deterministic: bool | None = None,
@@ -91,7 +93,7 @@ def evaluate(
   allow_code: bool = False,
   label: str | int | None = None,
 ) -> Evaluation:
-  """Measure a system on labelled questions.
+  """Measure a system on labelled questions, or run files by judgements.
 
   Args:
     system: a `Ranker`; a `Run`, all of whose seeds are measured; the folder of a run; a published model,
@@ -99,6 +101,9 @@ def evaluate(
       each (`pairwise` adapts a function of pairs).
     data: from `as2jax.dataset`, whose `filter` says which questions count (never one without
       candidates); a name such as `wikiqa:test`, a file, a pandas frame, or questions.
+    qrels: in place of data, what is right in a run file, or in those of a system's seeds
+      (`a=a-*.run`): a file or folder of TREC or BEIR, or `irds:` and an id of ir_datasets.
+    measures: by `qrels`, such as `nDCG@10,R@100`; every judged question counts.
     ties: `expected`, `trec` or `pessimistic`.
     name: what the system is called; by default its folder, file or model.
     deterministic: whether another seed would give the same scores. A run says so itself; of anything
@@ -109,6 +114,18 @@ def evaluate(
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
   """
+  if (data is None) != bool(qrels):
+    raise InputError("give labelled questions as data, or qrels for what run files rank, not both")
+  said = {"name": name} if name else {}
+  said |= {} if deterministic is None else {"deterministic": deterministic}
+  if qrels:
+    if not isinstance(system, (str, os.PathLike)):
+      raise InputError(
+        "qrels are for run files: to measure a ranker, give labelled questions as data"
+      )
+    asked = _names(measures)
+    (one,) = run_scores.by_judgements([os.fspath(system)], os.fspath(qrels), asked, ties=ties)
+    return Evaluation(**{**vars(one), **said}, metrics=_entries(one.values, None), ties=ties)
   if isinstance(data, (str, os.PathLike)):
     data = datasets.by_address(os.fspath(data), columns=columns, drop=drop)
   elif hasattr(data, "columns"):
@@ -121,27 +138,19 @@ def evaluate(
   first = [metrics.of_first(one, questions) for one in by_seed]
   every = np.ones(len(names), bool)
   ranges = metrics.ranges_of(*metrics.tie_extremes(by_seed[0], labels, names=names), every)
-  counts = {"seeds": len(tables), "questions": len(names)}
-  values, entries = {}, {}
-  for metric in tables[0]:
-    values[metric] = np.stack([table[metric] for table in tables])
-    entries[metric] = {
-      **_mean_sd(values[metric].mean(1)),
-      "half_width": significance.half_width(values[metric], groups),
-      **counts,
-      **dict(zip(("worst", "best", "tied_questions"), ranges[metric])),
-    }
+  values = {name: np.stack([table[name] for table in tables]) for name in tables[0]}
+  entries = _entries(values, groups)
+  for metric, entry in entries.items():
+    entry |= dict(zip(("worst", "best", "tied_questions"), ranges[metric]))
   if (
     isinstance(data, Dataset) and data.average_recall and data.filter in ("official", data.official)
   ):
     recalls = [metrics.average_recall(scores, labels, mask=every) for scores in by_seed]
-    entries["avgrec"] = {**_mean_sd(np.asarray(recalls)), "half_width": None, **counts}
-  if name:
-    description["name"] = name
-  if deterministic is not None:
-    description["deterministic"] = deterministic
+    mean, sd = significance.mean_sd(np.asarray(recalls))
+    counts = {"seeds": len(tables), "questions": len(names)}
+    entries["avgrec"] = {"mean": mean, "sd": sd, "half_width": None, **counts}
   return Evaluation(
-    **description,
+    **description | said,
     data=_title(data),
     ids=tuple(names),
     values=values,
@@ -154,16 +163,34 @@ def evaluate(
   )
 
 
-def _mean_sd(of_seeds: np.ndarray) -> dict[str, Any]:
-  return dict(zip(("mean", "sd"), significance.mean_sd(of_seeds)))
+def _entries(values: Mapping[str, np.ndarray], groups: np.ndarray | None) -> dict[str, dict]:
+  """Return {metric: what is said of its [seeds, questions] values}."""
+  entries: dict[str, dict] = {}
+  for metric, of_metric in values.items():
+    mean, sd = significance.mean_sd(of_metric.mean(1))
+    entries[metric] = {
+      "mean": mean,
+      "sd": sd,
+      "half_width": significance.half_width(of_metric, groups),
+      "seeds": len(of_metric),
+      "questions": of_metric.shape[1],
+    }
+  return entries
 
 
-def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ("map", "mrr")) -> Comparison:
+def _names(metrics: str | Sequence[str]) -> list[str]:
+  if isinstance(metrics, str):
+    metrics = metrics.split(",")
+  return [name.strip() for name in metrics]
+
+
+def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ()) -> Comparison:
   """Compare systems that answered the same questions with the first of them.
 
   Args:
     evaluations: two or more, from `evaluate`, of the same questions and policy for ties.
-    metrics: names, or a text of names joined by commas.
+    metrics: names, or a text of names joined by commas; MAP and MRR where not given, or all measures
+      of run files.
 
   """
   if len(evaluations) < 2 or not all(isinstance(one, Evaluation) for one in evaluations):
@@ -175,9 +202,8 @@ def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ("map", "mr
         f"{one.name} was measured on {one.data} with ties={one.ties}, {base.name} on {base.data} with "
         f"ties={base.ties}: compare systems on the same questions and labels"
       )
-  if isinstance(metrics, str):
-    metrics = [name.strip() for name in metrics.split(",")]
-  return Comparison(comparisons.compare(evaluations, metrics, samples=SAMPLES, seed=0))
+  asked = _names(metrics or [name for name in ("map", "mrr") if name in base.values] or base.values)
+  return Comparison(comparisons.compare(evaluations, asked, samples=SAMPLES, seed=0))
 
 
 def pairwise(function: Callable[[list[tuple[str, str]]], Sequence[float]]) -> Scorer:

@@ -15,7 +15,7 @@ import os
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -439,8 +439,8 @@ class Index:
 
 def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
   """Splits texts and ids into parts, without vectors."""
-  if isinstance(texts, str):
-    raise InputError(f"{texts!r:.100} is one text: give a list of texts")
+  if isinstance(texts, (str, Mapping, Set)):
+    raise InputError(f"{texts!r:.100} is no list of texts: give one")
   texts = list(texts)
   ids = list(map(str, range(start, start + len(texts)) if ids is None else ids))
   if not texts or len(texts) != len(ids):

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import jax
@@ -105,7 +105,7 @@ class Ranker:
     """
     if top_k is not None and top_k < 1:
       raise InputError(f"top_k = {top_k}: give 1 or more")
-    _refuse_one_text(candidates)
+    _refuse_no_list(candidates)
     numbered = []
     for i, one in enumerate(candidates):
       numbered.append(one if isinstance(one, Candidate) else Candidate(str(i), one))
@@ -170,7 +170,7 @@ class Ranker:
   def _encode(self, texts: Sequence[str], as_questions: bool) -> np.ndarray:
     if not self.has_vectors:
       raise TypeError(f"{self.name} has no vectors of texts; a bi-encoder has")
-    _refuse_one_text(texts)
+    _refuse_no_list(texts)
     if not len(texts):
       return self._encode(["text"], as_questions)[:0]
     if as_questions:
@@ -309,6 +309,7 @@ def _documents(texts: Sequence[str]) -> Question:
   return Question("0", ANCHOR, tuple(Candidate(str(i), text) for i, text in enumerate(texts)))
 
 
-def _refuse_one_text(texts: object) -> None:
-  if isinstance(texts, str):  # which would be read letter by letter
-    raise InputError(f"{texts!r:.100} is one text: give a list of texts")
+def _refuse_no_list(texts: object) -> None:
+  # Which would be read letter by letter, by their keys, in no order.
+  if isinstance(texts, (str, Mapping, Set)):
+    raise InputError(f"{texts!r:.100} is no list of texts: give one")

@@ -55,7 +55,7 @@ class System:
   def rankings(self, split: str) -> list[Ranking]:
     """Return the scores of a split, one ranking a seed; [] where none were written."""
     if self.content is None:
-      files = [self.name] if epath.Path(self.name).exists() else self.name.split(",")
+      files = run_scores.files_of(self.name)[1]
       rankings = [trec_files.read_run(file) for file in files if run_scores.is_run_file(file)]
       # A file made elsewhere ranks one split: that of the page.
       return rankings if all(set(self.scores.ids) <= set(ranking) for ranking in rankings) else []

@@ -118,12 +118,15 @@ def test_what_cannot_be_written_is_refused(tmp_path, change, message):
 TABLE = b"question\tcandidates\tpositives\tmap\n"
 MALFORMED = [  # reader, content, words
   (trec_files.read_run, b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"x:2: 5 fields where there must be 6"),
+  (trec_files.read_run, b"q Q0 a 1 0.5 my tag\n", r"x:1: 7 fields where .* no space in an id or a tag"),
+  (trec_files.read_run, b"\x28\xb5\x2f\xfd\x04", r"x is packed by Zstandard, which is not read: unpack it"),
   (trec_files.read_run, b"q Q0 a 1 high t\n", r"x:1: 'high' is not a number"),
   (trec_files.read_run, b"q Q0 a 1 nan t\n", r"x:1: candidate.*'nan' cannot be ranked"),
   (trec_files.read_run, b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"x:3: candidate 'a' of question 'q'"),
   (trec_files.read_run, b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"x:2: byte 0xff at position 6"),
   (trec_files.read_qrels, b"q 0 a\n", r"x:1: 3 fields where there must be 4"),
-  (trec_files.read_qrels, b"q 0 a 0.5\n", r"x:1: '0.5' is not a number"),
+  (trec_files.read_qrels, b"q 0 a 0.5\n", r"x:1: '0.5' is not a whole number"),
+  (trec_files.read_qrels, b"query-id\tcorpus-id\tscore\nq\ta\t1\nq\ta\n", r"x:3: 2 fields where there must be 3"),
   (trec_files.read_qrels, b"q 0 a 1\nq 0 a 0\n", r"x:2: candidate 'a' of question 'q' occurs twice"),
   (trec_files.read_per_question, b"", r"x:1: not a table"),
   (trec_files.read_per_question, TABLE + b"q\t2\t1\n", r"x:2: 3 columns.*has 4"),

@@ -1,14 +1,20 @@
 """The comparison of runs and of tables: what is read, what is refused, what is printed."""
 
+import collections
 import csv
 import io
 import json
+import random
 import re
 import shutil
+import sys
+import types
 
+import ir_measures
 import numpy as np
 import pytest
 
+import as2jax
 from as2jax.commands import app
 from as2jax.data import trec_files
 from as2jax.data.dataset import dataset
@@ -328,6 +334,123 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
   ):
     assert compared(*arguments) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.fixture
+def run_files(tmp_path, monkeypatch):
+  """Judgements with grades and run files as anybody has them, in the working folder: {file: run}."""
+  draw, runs = random.Random(0), {}
+  grades = {(f"q{q}", f"d{d}"): draw.choice([0, 0, 0, 1, 2]) for q in range(40) for d in range(30)}
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "beir/qrels").mkdir(parents=True)
+  judged = [(*pair, grade) for pair, grade in grades.items() if grade or draw.random() < 0.5]
+  (tmp_path / "qrels.txt").write_text("".join(f"{q} 0 {d} {x}\n" for q, d, x in judged))
+  lines = ["query-id\tcorpus-id\tscore\n", *(f"{q}\t{d}\t{x}\n" for q, d, x in judged)]
+  (tmp_path / "beir/qrels/test.tsv").write_text("".join(lines))
+  for name, noise in (
+    ("bm25", 2),
+    ("ours-0", 1.4),
+    ("ours-1", 1.4),
+    ("ours-2", 1.4),
+    ("flat", None),
+  ):
+    run = runs[f"{name}.run"] = {}
+    for (q, d), grade in grades.items():
+      if (name, q) != ("bm25", "q7"):  # which BM25 finds nothing for
+        run.setdefault(q, {})[d] = 0.0 if noise is None else grade + draw.gauss(0, noise)
+    lines = [f"{q} Q0 {d} 0 {s!r} x\n" for q, of in run.items() for d, s in of.items()]
+    (tmp_path / f"{name}.run").write_text("".join(lines))
+  return judged, runs
+
+
+def test_anybodys_run_files_by_judgements(run_files, capsys, monkeypatch):
+  """The means by ir_measures, the tests by `significance`; the same from BEIR, ir_datasets and Python."""
+  judged, runs = run_files
+  command = "bm25.run ours=ours-*.run --qrels=qrels.txt --deterministic=bm25.run".split()
+  names = ["nDCG@10", "R@5", "AP(rel=2)"]
+  rows = rows_of(capsys, *command, f"--metrics={','.join(names)}")
+  judgements = [ir_measures.Qrel(*one) for one in judged]
+  for number, name in enumerate(names):
+    values = {}
+    for file, run in runs.items():
+      listed = [ir_measures.ScoredDoc(q, d, s) for q, of in run.items() for d, s in of.items()]
+      found = ir_measures.iter_calc([ir_measures.parse_measure(name)], judgements, listed)
+      values[file] = {one.query_id: one.value for one in found}
+    ids = sorted({q for q, *_ in judged})
+    seeds = np.array([[values[f"ours-{k}.run"][q] for q in ids] for k in range(3)])
+    base = np.array([values["bm25.run"].get(q, 0.0) for q in ids])
+    first, second = rows[2 * number : 2 * number + 2]
+    assert second["metric"] == f"{name}[qrels.txt-all]" and second["system"] == "ours"
+    assert (first["mean"], second["mean"]) == pytest.approx((base.mean(), seeds.mean()), abs=1e-12)
+    assert first["note"] == "lacks 1 of 40 questions" and second["note"] == ""
+    expected = significance.methods_test(seeds, base, fixed=(False, True))
+    assert second["p_methods"] == pytest.approx(expected.p)
+    assert second["methods_detectable"] == pytest.approx(expected.detectable)
+    assert second["p_t"] == pytest.approx(significance.paired_t_test(seeds, base).p)
+  plain = rows_of(capsys, *command)
+  assert [row["metric"].partition("[")[0] for row in plain[::2]] == ["nDCG@10", "AP"]
+  assert plain[:2] == rows[:2]
+  stored = types.SimpleNamespace(qrels_iter=lambda: iter(map(Stored._make, judged)))
+  monkeypatch.setitem(
+    sys.modules, "ir_datasets", types.SimpleNamespace(load={"a/b": stored}.__getitem__)
+  )
+  for address in ("beir", "beir/qrels/test.tsv", "irds:a/b"):
+    other = rows_of(capsys, *command[:2], f"--qrels={address}", command[3])
+    assert [row | {"metric": ""} for row in other] == [row | {"metric": ""} for row in plain], (
+      address
+    )
+  ours = as2jax.evaluate("ours=ours-*.run", qrels="beir", name="theirs", measures="nDCG@10,AP")
+  bm25 = as2jax.evaluate(
+    "bm25.run", qrels="qrels.txt", measures=["nDCG@10", "AP"], deterministic=True
+  )
+  assert ours.metrics["AP"]["mean"] == plain[3][
+    "mean"
+  ] and "theirs on beir-all: 40 questions" in str(ours)
+  found = as2jax.compare(bm25, ours).rows
+  assert [row["p_methods"] for row in found[1::2]] == [row["p_methods"] for row in plain[1::2]]
+  # Of 30 equal scores the first is right by chance.
+  flat = as2jax.evaluate("flat.run", qrels="qrels.txt", measures="P@1,RR").metrics
+  right = sum(x > 0 for *_, x in judged) / 1200
+  assert flat["P@1"]["mean"] == pytest.approx(right) and right < flat["RR"]["mean"] < 0.75
+
+
+Stored = collections.namedtuple("Stored", "query_id doc_id relevance")  # as ir_datasets gives one
+QRELS = [  # what is given, the words of the refusal
+  ("compare bm25.run", "or by judgements: as2jax compare FILE --qrels=FILE"),
+  ("compare bm25.run --qrels=absent", "absent does not exist"),
+  ("compare bm25.run --qrels=bm25.run", "bm25.run:1: 6 fields where there must be 4"),
+  ("compare bm25.run --qrels=irds:a/b", r"needs ir_datasets, .*pip install 'as2jax\[irds\]'"),
+  ("compare beir --qrels=qrels.txt", "beir is no file"),
+  ("compare ours=our-*.run --qrels=qrels.txt", r"our-\*.run is no file"),
+  ("compare x=ours-*.run,ours-1.run --qrels=qrels.txt", "ours-1.run is no file, or is given twice"),
+  ("compare five.run --qrels=qrels.txt", "five.run:1: 5 fields where there must be 6"),
+  ("compare other.run --qrels=qrels.txt", "other.run: nothing that it ranks is judged"),
+  ("compare bm25.run --qrels=qrels.txt --metrics=ERR", "'ERR' is no measure: use nDCG"),
+  ("compare bm25.run --qrels=qrels.txt --filter=clean", "use one of all, answerable, both"),
+  ("compare bm25.run --qrels=qrels.txt --deterministic=a.run", "a.run: it is none of the systems"),
+  ("compare --brief bm25.run", "No such option: --brief"),
+]
+
+
+def test_judgements_that_cannot_be_used(run_files, tmp_path, capsys, monkeypatch):
+  monkeypatch.setitem(sys.modules, "ir_datasets", None)
+  (tmp_path / "five.run").write_text("q1 Q0 d1 1 0.5\n")
+  (tmp_path / "other.run").write_text("1 Q0 d1 1 0.5 x\n")
+  for line, message in QRELS:
+    assert app.run(line.split()) == 2, line
+    assert re.search(message, capsys.readouterr().err), line
+  monkeypatch.setitem(sys.modules, "ir_datasets", types.SimpleNamespace(load={}.__getitem__))
+  for system, how, message in (
+    (
+      "bm25.run",
+      {"qrels": "irds:a/c"},
+      "irds:a/c: ir_datasets knows no such data set with judgements",
+    ),
+    (len, {"qrels": "qrels.txt"}, "qrels are for run files: to measure a ranker, give labelled"),
+    ("bm25.run", {}, "give labelled questions as data, or qrels"),
+  ):
+    with pytest.raises(InputError, match=message):
+      as2jax.evaluate(system, **how)
 
 
 def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, capsys):

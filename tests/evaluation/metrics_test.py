@@ -1,6 +1,7 @@
 import itertools
 import math
 
+import ir_measures
 import numpy as np
 import pytest
 import pytrec_eval
@@ -95,6 +96,65 @@ def test_expected_is_the_mean_over_all_orders_of_ties_and_ranges_are_theirs(leve
     for metric, value in values.items():
       tied = int(np.ptp(value) > 1e-12)
       assert spread[metric] == pytest.approx((value.min(), value.max(), tied))
+
+
+# Name -> kind, least label that is right, last rank that counts.
+GRADED = {
+  "nDCG": ("ndcg", 1, 99), "nDCG@3": ("ndcg", 1, 3), "AP": ("ap", 1, 99), "AP@4": ("ap", 1, 4), "AP(rel=2)": ("ap", 2, 99),
+  "RR": ("rr", 1, 99), "RR@2": ("rr", 1, 2), "R@100": ("r", 1, 100), "R(rel=2)@2": ("r", 2, 2), "P@5": ("p", 1, 5),
+}  # fmt: skip
+
+
+def plain(kind, least, cut, ranked, judged):
+  """A measure of one order of labels by its definition, in plain Python."""
+  gain = lambda labels: sum(max(x, 0) / math.log2(i + 2) for i, x in enumerate(labels[:cut]))
+  if kind == "ndcg":
+    return gain(ranked) / (gain(sorted(judged, reverse=True)) or 1)
+  hits = [rank for rank, label in enumerate(ranked[:cut], 1) if label >= least]
+  right = sum(label >= least for label in judged) or 1
+  precise = sum((i + 1) / rank for i, rank in enumerate(hits))
+  found = {"p": len(hits) / cut, "r": len(hits) / right, "ap": precise / right}
+  return found.get(kind, 1 / hits[0] if hits else 0)
+
+
+def test_graded_measures_are_trec_evals_and_the_mean_over_orders_of_ties():
+  """By ir_measures without ties, and by plain Python with them; some right candidates are not ranked."""
+  random, qrels, run, tied = np.random.default_rng(5), {}, {}, {}
+  for q in range(60):
+    size, name = int(random.integers(1, 7)), f"q{q}"
+    ids = [f"d{i}" for i in range(size)]
+    qrels[name] = {f"d{i}": int(random.integers(-1, 4)) for i in range(size + 3) if i % 5}
+    qrels[name]["other"] = 1
+    run[name] = dict(zip(ids, random.permutation(size) / 7))
+    tied[name] = dict(zip(ids, random.integers(0, 2, size) / 7))
+  every = [np.array(list(judged.values())) for judged in qrels.values()]
+  labels = [np.array([qrels[q].get(d, 0) for d in run[q]]) for q in qrels]
+  values = lambda of, **how: metrics.judged(
+    [np.array(list(of[q].values())) for q in qrels], labels, every, list(GRADED), **how
+  )
+  once, expected = values(run), values(tied)
+  parsed = {ir_measures.parse_measure(name): name for name in GRADED}
+  judgements = [ir_measures.Qrel(q, d, x) for q, of in qrels.items() for d, x in of.items()]
+  listed = [ir_measures.ScoredDoc(q, d, x) for q, of in run.items() for d, x in of.items()]
+  theirs = {name: {} for name in GRADED}
+  for one in ir_measures.iter_calc(list(parsed), judgements, listed):
+    theirs[parsed[one.measure]][one.query_id] = one.value
+  for name, rule in GRADED.items():
+    np.testing.assert_allclose(once[name], [theirs[name][q] for q in qrels], atol=1e-12)
+    for at, (q, label) in enumerate(zip(qrels, labels, strict=True)):
+      score = list(tied[q].values())
+      orders = [
+        o
+        for o in itertools.permutations(range(len(score)))
+        if all(score[a] >= score[b] for a, b in itertools.pairwise(o))
+      ]
+      mean = np.mean([plain(*rule, label[list(o)].tolist(), every[at].tolist()) for o in orders])
+      assert expected[name][at] == pytest.approx(mean, abs=1e-12), name
+  ours = metrics.judged([np.zeros(2)], [np.array([0, 1])], [np.array([0, 1])], ["map", "NDCG@10"])
+  assert ours["map"] == 0.75 and list(ours) == ["map", "NDCG@10"]
+  for name in ("P", "R", "nDCG(rel=2)@10", "RR@0", "AP@", "ERR@10", "map@10@10"):
+    with pytest.raises(InputError, match="is no measure: use nDCG"):
+      metrics.Measure.of(name)
 
 
 def test_expected_depends_on_neither_order_nor_ids():

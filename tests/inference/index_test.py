@@ -174,7 +174,8 @@ def test_documents_are_appended(ranker, tmp_path, encoded):
   for texts, ids, message in (
     (["x"], ["3"], "the id '3' occurs twice"),
     (["x", " "], None, "document '10' is ' ': give a text"),
-    ("text", None, "is one text: give a list"),
+    ("text", None, "'text' is no list of texts: give one"),
+    ({"x": "a text"}, None, "is no list of texts: give one"),
     ([], None, "0 texts and 0 ids"),
   ):
     with pytest.raises(InputError, match=message):

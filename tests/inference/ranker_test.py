@@ -126,7 +126,9 @@ def test_texts_are_ranked_and_scored_alike(runs, system):
     with pytest.raises(InputError, match="give a text"):
       ranker.rank(question, candidates)
   for candidates, message in (
-    ("abc", "'abc' is one text: give a list"),
+    ("abc", "'abc' is no list of texts: give one"),
+    ({"a": 1.0, "b": 2.0}, r"\{'a': 1.0, 'b': 2.0\} is no list of texts: give one"),
+    ({"a"}, r"\{'a'\} is no list of texts: give one"),
     (["a", None], "is None: give a text"),
     ([float("nan"), "a"], "is nan: give a text"),
   ):
@@ -146,7 +148,7 @@ def test_vectors_and_their_index(runs):
   np.testing.assert_array_equal(queries[0], queries[1])
   assert ranker.encode_document([]).shape == (0, 16)
   for encode in (ranker.encode_query, ranker.encode_document):
-    with pytest.raises(InputError, match="'who' is one text"):
+    with pytest.raises(InputError, match="'who' is no list of texts"):
       encode("who")
   scores = [hit.score for hit in ranker.rank("who sat", TEXTS)]
   distances = -np.linalg.norm(documents - queries[:1], axis=1)
