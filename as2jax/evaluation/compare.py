@@ -52,7 +52,11 @@ def run(
     qrels: judgements of run files, see `run_scores.by_judgements`.
 
   """
-  options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
+  options: dict[str, Any] = {
+    "split": split,
+    "question_filter": question_filter,
+    "deterministic": deterministic,
+  }
   if qrels:
     metrics = metrics or ",".join(run_scores.MEASURES)
   wanted = list(dict.fromkeys(name.strip() for name in metrics.split(",")))
