@@ -43,7 +43,7 @@ find_uv() { # prints where it is, after fetching it where it is not
 kind=${1:-$(accelerator)}
 case "$kind" in
   cpu) more=() ;;
-  tpu | cuda12 | cuda13) more=("$(pinned jax | sed "s/jax/jax[$kind]/")") ;;
+  tpu | cuda12 | cuda13) more=("jax[$kind]") ;; # of the version in requirements.txt
   *) die "$kind: give tpu, cuda12, cuda13 or cpu" ;;
 esac
 uv=$(find_uv) || die "uv cannot be fetched: check the network, then run this again"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained ranker: needs Python 3.11 or 3.12 and a package index, no data.
+# From a fresh clone to a trained ranker: needs Python 3.11 or later and a package index, no data.
 #   bash launch/quickstart.sh
 # Makes .venv, then trains ASBERT's triplet network from a small pretrained encoder on the embedded
 # sample, beside the two baselines it must beat. Run again, it shows the same without work.

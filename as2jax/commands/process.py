@@ -20,9 +20,9 @@ from as2jax.runtime.errors import InputError
 
 # What `pip install "as2jax[EXTRA]"` adds, by the module that is imported.
 EXTRAS = dict.fromkeys(
-  "tensorflow_datasets importlib_resources array_record ott jraph tensorboardX h5py gensim".split(),
+  "tensorflow_datasets importlib_resources array_record ott jraph tensorboardX h5py".split(),
   "train",
-) | {"matplotlib": "report", "gcsfs": "gcs"}
+) | {"gensim": "vectors", "matplotlib": "report", "gcsfs": "gcs"}
 EXTRAS |= dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve")
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 CHATTY = ("jax", "tensorboardX")  # jax names each backend that is not there

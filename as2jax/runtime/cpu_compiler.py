@@ -4,7 +4,7 @@ On CPU, XLA hands small products and reductions to YNNPACK as one fusion. With j
 gives wrong numbers (jax-ml/jax#39103) and crashes (#39257, #40412). jaxlib 0.9.2, 0.10.0 and 0.10.1
 pass the programs published there, but with them, too, the product of a matrix of 3 rows with more
 than 2**15 vectors is wrong when it is reduced over the 3 rows (sum or maximum). Without these
-fusions, 0.10.1 computes `tests/wheel_program.py` correctly.
+fusions, 0.10.1 computes `tests/wheel_program.py` correctly; 0.11.2 and 0.12.0.1 do with and without them.
 """
 
 import os

@@ -72,5 +72,49 @@ def test_a_python_that_is_named_and_does_not_do_is_refused(tmp_path):
       capture_output=True,
       text=True,
     )
-    assert done.returncode == 1 and f"PYTHON={python} is no Python 3.11 or 3.12" in done.stderr
+    assert done.returncode == 1 and f"PYTHON={python} is no Python 3.11 or later" in done.stderr
   assert not list(tmp_path.iterdir())
+
+
+PYTHON = """#!/bin/sh
+case "$*" in
+  *"%d.%d"*) echo 3.13 ;;
+  *base_prefix*) echo /none ;;
+  "-m venv"*) mkdir -p $3/bin && cp "$0" $3/bin/python ;;
+  *"-r requirements"*) case $0 in *-3.13*) exit {pip} ;; esac ;;
+  "-m pytest"*) echo "$0 $*" >> ran; case $0 in *-3.13*) exit {further} ;; *) exit {status} ;; esac ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+  "found, pip, further, status, ends, says",
+  [
+    ("python3.13", 0, 0, 0, 0, "under"),
+    ("python3.13", 0, 1, 0, 1, "under"),
+    ("python3.13", 0, 0, 5, 5, "under"),
+    ("python3.13", 1, 0, 0, 0, "could not install the above"),
+    ("python3.10", 0, 0, 0, 0, "no other Python of 3.11 to 3.14 is here"),
+  ],
+)
+def test_ci_runs_under_a_further_python_or_says_that_it_does_not(
+  tmp_path, found, pip, further, status, ends, says
+):
+  for name in (".ci/run", "launch/test.sh", "launch/environment.sh"):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    shutil.copy(ROOT / name, tmp_path / name)
+  own = tmp_path / ".venv/bin/python"
+  for python in (own, tmp_path / "path" / found):
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON.format(pip=pip, further=further, status=status))
+    python.chmod(0o755)
+  for name in ("bash", "basename", "cp", "dirname", "mkdir", "sh"):
+    (tmp_path / "path" / name).symlink_to(shutil.which(name))
+  path = {"PATH": str(tmp_path / "path")}
+  done = subprocess.run(["bash", tmp_path / ".ci/run"], env=path, capture_output=True, text=True)
+  assert done.returncode == ends, done.stderr
+  assert says in done.stdout + done.stderr
+  ran = (tmp_path / "ran").read_text().splitlines()
+  assert "/.venv/bin/python -m pytest" in ran[0] and "not long" in ran[0]
+  assert ("NOT CHECKED" in done.stdout) == (len(ran) == 1) == (says != "under")
+  assert all("/.venv-3.13/bin/python -m pytest" in run for run in ran[1:])

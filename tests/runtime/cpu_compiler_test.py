@@ -47,10 +47,12 @@ def test_products_with_reductions_are_computed_correctly_in_a_run():
   assert judge("sweep", "sum_of_three", flags=flags_of_a_run()) == (0, "\n")
 
 
-def test_the_fusions_are_still_wrong():
-  """Where this fails there is a jaxlib without the fault: `leave_out_wrong_fusions` may go."""
-  status, text = judge("sum_of_three", flags="")
-  assert status == 1 and text.startswith("sum_of_three: the last is ")
+def test_the_fusions_are_wrong_with_jaxlib_0_10_alone():
+  """Where this fails there is a jaxlib without the fault, or one that has it again."""
+  status, text = judge("sum_of_three", "sweep", flags="")
+  assert (status, "sum_of_three: the last is " in text) == (
+    (1, True) if jaxlib.__version__ < "0.11" else (0, False)
+  )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """TPU chips as Google's system architecture pages state them, and compile-only devices without any chip."""
 
+import importlib.metadata
 import importlib.util
 import math
 import os
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 from as2jax.runtime.errors import InputError
 
 GIB = 2**30
-LIBTPU = "0.0.41"  # the one that jax 0.10.1 asks for
 # Apart from the other packages: with libtpu among them jax looks for a TPU at each start.
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / ".libtpu"
 CHIPS = {"v4": 32 * GIB, "v5e": 16 * GIB, "v5p": 95 * GIB, "v6e": 32 * GIB}  # bytes of HBM
@@ -36,13 +36,19 @@ def library() -> pathlib.Path | None:
   return package / "libtpu.so" if (package / "libtpu.so").exists() else None
 
 
+def asked() -> str:
+  """Return the requirement of libtpu that the installed jax states."""
+  stated = importlib.metadata.requires("jax") or []
+  return next(line for line in stated if line.startswith("libtpu")).partition(";")[0]
+
+
 def absent() -> str:
   """Return why nothing can be compiled for TPUs here, "" where it can."""
   if library():
     return ""
   return (
     f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
-    f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (212 MB; no TPU is needed)"
+    f"--no-deps --target {FOLDER.name} '{asked()}' (212 MB; no TPU is needed)"
   )
 
 

@@ -1,11 +1,10 @@
 """The report of a compiled step, what is advised where it does not fit, compiles for v5e."""
 
-import importlib.metadata
+import re
 
 import jax
 import pytest
 import tiny
-from packaging import requirements
 
 from as2jax.commands import app
 from as2jax.config import jobs
@@ -58,7 +57,8 @@ def test_other_topologies_are_refused(topology):
 def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
   monkeypatch.setattr(chips, "library", lambda: None)
   status = app.run(["lab", "compile", "wikiqa_triplet", "--topology=v5e:2x2"])
-  assert status == 2 and f"libtpu=={chips.LIBTPU}" in capsys.readouterr().err
+  said = capsys.readouterr().err
+  assert status == 2 and re.search(r"--target \.libtpu 'libtpu==0\.0\.\d+\.\*'", said)
 
 
 SMALL = {"batch__shards": 1, "batch__examples": 4, "batch__predict_rows": 4}
@@ -100,10 +100,3 @@ def test_the_gradient_alone_is_exchanged_between_chips():
   assert scaled.batch.shards == 4
   actual = next(steps).program.collectives
   assert actual.keys() == {"all-reduce"}
-
-
-def test_the_script_of_the_tests_installs_the_compiler_that_jax_asks_for():
-  script = (chips.FOLDER.parent / "launch" / "test.sh").read_text()
-  wanted = next(line for line in importlib.metadata.requires("jax") if line.startswith("libtpu=="))
-  asked = requirements.Requirement(wanted).specifier
-  assert asked.contains(chips.LIBTPU) and f"libtpu=={chips.LIBTPU} " in script
