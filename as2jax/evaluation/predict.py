@@ -4,6 +4,7 @@ A bi-encoder encodes each distinct sentence once and compares vectors; any other
 candidate's example. Each host makes its part of a batch; every host gets the output of all of it.
 """
 
+import collections
 import dataclasses
 import functools
 import operator
@@ -18,6 +19,7 @@ from jax.sharding import Mesh
 
 from as2jax.data.batches.batcher import Batcher, Plan
 from as2jax.data.batches.examples import ExampleTable, sentence_pairs
+from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.record import Question
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime import preemption, sharding
@@ -26,6 +28,7 @@ from as2jax.runtime.errors import InputError
 Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
 PAIRS = 4096  # pairs of vectors compared at once
 FEW_PAIRS = 64  # in a request that has no more
+LATE = 2  # batches that the device may have before outputs are read
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 SHORT = 128  # tokens of a short row
 BATCHES = 4  # batches of short texts from which a second program and last batch pay
@@ -72,22 +75,35 @@ def gather(
 
   """
   whole: Any = None
+  steps = []
   for batcher, plan in parts:
     here = sharding.local_shards(mesh, batcher.shards)
-    for number, (shards, *_) in enumerate(plan.steps):
+    steps += [(batcher, plan, number, here) for number in range(len(plan.steps))]
+
+  def placed(i: int) -> Any:
+    batcher, plan, number, here = steps[i]
+    batch = batcher.batch(plan, number, only=here)
+    return sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
+
+  # While the device works on a batch the next are cut and placed by a thread, and outputs are read late.
+  numbers = range(len(steps))
+  batches = prefetch(placed, numbers) if len(steps) > 1 else map(placed, numbers)
+  late: collections.deque = collections.deque()
+  for i in range(len(steps) + LATE):
+    if i < len(steps):
       preemption.check()
-      batch = batcher.batch(plan, number, only=here)
-      outputs = step(
-        variables, sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
-      )
-      outputs, tree = jax.tree.flatten(jax.tree.map(np.asarray, pick(outputs)))
-      if whole is None:
-        whole = [np.zeros((len(x), size, *x.shape[3:]), x.dtype) for x in outputs]
-      for s, shard in enumerate(shards):
-        if shard is not None:
-          places = getattr(shard, rows)
-          for all_rows, part in zip(whole, outputs, strict=True):
-            all_rows[:, places] = part[:, s, : len(places)]
+      late.append(pick(step(variables, next(batches))))
+    if i < LATE:
+      continue
+    outputs, tree = jax.tree.flatten(jax.tree.map(np.asarray, late.popleft()))
+    if whole is None:
+      whole = [np.zeros((len(x), size, *x.shape[3:]), x.dtype) for x in outputs]
+    _, plan, number, _ = steps[i - LATE]
+    for s, shard in enumerate(plan.steps[number][0]):
+      if shard is not None:
+        places = getattr(shard, rows)
+        for all_rows, part in zip(whole, outputs, strict=True):
+          all_rows[:, places] = part[:, s, : len(places)]
   return None if whole is None else jax.tree.unflatten(tree, whole)
 
 

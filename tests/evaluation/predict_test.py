@@ -1,5 +1,8 @@
 """Evaluation: every distinct sentence encoded once, scores back at their candidates, notes on ties."""
 
+import threading
+import types
+
 import jax
 import numpy as np
 import optax
@@ -7,6 +10,7 @@ import pytest
 import tiny
 from flax import traverse_util
 
+from as2jax.data.batches import batcher as batcher_module
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
 from as2jax.runtime import sharding
@@ -157,3 +161,46 @@ def test_nothing_compiles_after_a_warm_up(two_shards, monkeypatch):
   actual(variables, with_long(), request=True)
   actual(variables, questions(), request=True)  # all of them short
   assert tiny.compilations(actual) == before
+
+
+class Late:
+  """An output that notes when the host reads it."""
+
+  def __init__(self, values, note):
+    self.values, self.note = values, note
+
+  def __array__(self, dtype=None, copy=None):
+    self.note()
+    return np.asarray(self.values, dtype)
+
+
+def test_the_device_has_its_next_batches_before_an_output_is_read(two_shards, monkeypatch):
+  """They are cut by a thread, in order, while it works."""
+  actual, variables = two_shards
+  asked = (
+    *with_long(),
+    *(Question(f"other {q.id}", f"or {q.text}", q.candidates) for q in with_long()),
+  )
+  expected = actual(variables, asked)[0]
+  seen, by, cut, run = [], set(), batcher_module.Batcher.batch, actual.step
+
+  def noted(self, plan, number, *args, **kwargs):
+    by.add(threading.current_thread())
+    return cut(self, plan, number, *args, **kwargs)
+
+  def step(its, batch):
+    number = sum(what == "run" for what, _ in seen)
+    seen.append(("run", number))
+    note = lambda: seen.append(("read", number))
+    outputs = run(its, batch)
+    late = {name: Late(values, note) for name, values in vars(outputs).items()}
+    return types.SimpleNamespace(**late)
+
+  monkeypatch.setattr(batcher_module.Batcher, "batch", noted)
+  monkeypatch.setattr(actual, "step", step)
+  for name, scores in actual(variables, asked)[0].items():
+    np.testing.assert_array_equal(np.concatenate(scores), np.concatenate(expected[name]))
+  batches = sum(what == "run" for what, _ in seen)
+  assert batches > 2 and len(by) == 1 and threading.main_thread() not in by
+  for number in range(batches):
+    assert seen.index(("run", min(number + 2, batches - 1))) < seen.index(("read", number))
