@@ -17,6 +17,7 @@ from etils import epath
 
 from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance, tables
+from as2jax.evaluation.metrics import tied_text
 from as2jax.evaluation.run_scores import RunScores
 
 TESTED = ("p_t", "p_randomization", "p_methods")
@@ -108,6 +109,7 @@ def compare(
         "sd": sd,
         "half_width": significance.half_width(values, groups),
         "note": system.note,
+        "tied_questions": system.tied.get(metric),
         "groups_note": by_group.warning(),
       }
       for stratum, (of_stratum, width, count) in system.strata(metric).items():
@@ -270,8 +272,8 @@ def as_text(rows: Sequence[Row]) -> str:
       name, mean, sd = row.get("system", ""), f"{row['mean']:.4f}", ""
       if "scope" in row:
         name = f"{row['scope']}: {name} against {row['base']}" if name else row["scope"]
-      if row.get("note"):
-        name += f" ({row['note']})"
+      if notes := list(filter(None, (row.get("note"), _tied(row)))):
+        name += f" ({'; '.join(notes)})"
       if row.get("half_width") is not None:
         mean += f" ± {row['half_width']:.4f}"
       if row.get("sd") is not None:
@@ -296,6 +298,10 @@ def as_text(rows: Sequence[Row]) -> str:
   return "\n\n".join(parts)
 
 
+def _tied(row: Row) -> str:
+  return tied_text(row.get("tied_questions"), row["questions"])
+
+
 def for_paper(rows: Sequence[Row], form: str) -> str:
   """Return the rows of `compare` with marks of significance, a column a metric, the best in bold."""
   names = list(dict.fromkeys(row["system"] for row in rows))
@@ -317,6 +323,9 @@ def for_paper(rows: Sequence[Row], form: str) -> str:
     "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "
     f"models (randomization test{adjusted}); * p < .05 of the methods, seeds counted."
   )
+  for row in rows:
+    if tied := _tied(row):
+      legend += f" {row['system']}, {row['metric'].partition('[')[0].upper()}: {tied}."
   if form == "latex":
     return tables.render(cells, form, caption=f"{head}. {legend}", bold=bold)
   table = tables.render(cells, form, bold=bold)

@@ -16,6 +16,7 @@ from as2jax.runtime.errors import InputError
 
 METRICS = ("map", "mrr", "p@1", "r@1", "r@5", "ndcg@10")
 TIES = ("expected", "trec", "pessimistic")
+TIED = 0.1  # of the questions: a table says where more of them hang on the order of tied candidates
 TIE_TOLERANCE = 0.0005  # a run whose ties move the mean of a metric by more says so
 
 _MEASURE = re.compile(
@@ -281,6 +282,13 @@ def tie_note(ranges: Ranges, where: str) -> list[str]:
     if best - worst > TIE_TOLERANCE:
       moved.append(f"{metric} from {worst:.4f} to {best:.4f} ({tied} questions)")
   return [f"{where}: by the order of tied candidates {', '.join(moved)}"] if moved else []
+
+
+def tied_text(tied: int | None, questions: int) -> str:
+  """Say in how many questions a metric hangs on tied candidates, where these are more than `TIED`."""
+  if tied is None or tied <= TIED * questions:
+    return ""
+  return f"candidates are tied in {tied} of {questions} questions"
 
 
 def average_recall(

@@ -329,6 +329,11 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
       line += f"   ± {entry['half_width']:.4f} (95 %, {counted})"
     else:
       line += f"   ({counted})"
+    tied = entry.get("tied_questions")
+    for outcome in content["seeds"]:
+      tied = max(tied or 0, outcome["metrics"].get(name, {}).get("tied_questions", 0))
+    if said := metrics.tied_text(tied, entry["questions"]):
+      line += f"; {said}"
     lines.append(line)
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   if len(content["seeds"]) == 1 and not content.get("deterministic"):

@@ -35,7 +35,7 @@ STRATA = {
   "first wrong": 0,
 }  # by whether the first candidate of a document is right
 # Columns of a table that are no metrics.
-COUNTS = ("candidates", "positives", "asked", "group", "first_right", "top_first")
+COUNTS = ("candidates", "positives", "asked", "group", "first_right", "top_first", "tied")
 Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
 Source = tuple[
   dict[str, Any], dict[str, Table]
@@ -52,6 +52,7 @@ class RunScores:
     first_right: whether each question's first candidate is right; None where that is not known.
     top_first: [seeds, questions], how probably the first candidate is ranked first; None likewise.
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
+    tied: in how many questions a metric hangs on the order of tied candidates, at most over seeds, by metric.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
     origins: digests of the parameters with which each seed began, of a run with a warm start.
@@ -69,6 +70,7 @@ class RunScores:
   groups: np.ndarray | None = None
   first_right: np.ndarray | None = None
   top_first: np.ndarray | None = None
+  tied: Mapping[str, int] = dataclasses.field(default_factory=dict)
   fingerprint: str = ""  # SHA-256 of the questions with their labels; "" of a table
 
   @property
@@ -144,6 +146,11 @@ def load(
     content, tables = sources[name]
     counted, values, found = _values(name, tables, rule, counted)
     top = found.pop("top_first", None)
+    tied = dict.fromkeys(values, max(found.pop("tied"))) if "tied" in found else {}
+    for outcome in content.get("seeds", ()):
+      for metric in values:
+        entry = outcome["metrics"].get(f"{metric}[{data}]", {})
+        tied[metric] = max(entry.get("tied_questions", 0), tied.get(metric, 0))
     shared = found | {key: of for key, of in shared.items() if of is not None}
     one = RunScores(
       name,
@@ -155,6 +162,7 @@ def load(
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
       top_first=None if top is None else np.stack(top),
+      tied=tied,
       fingerprint=fingerprint,
     )
     loaded.append(one)
@@ -359,7 +367,9 @@ def _measured(file: str, judge: Source | None) -> Table:
   values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   sizes = np.asarray(list(map(len, labels)), np.float64)
   positives = np.asarray([np.sum(of_question == 1) for of_question in labels], np.float64)
-  return names, {"candidates": sizes, "positives": positives, **values}
+  worst, best = metrics.tie_extremes(scores, labels, names=names)
+  tied = np.any([worst[metric] != best[metric] for metric in worst], axis=0)
+  return names, {"candidates": sizes, "positives": positives, "tied": tied, **values}
 
 
 def scores_of(path: epath.PathLike, questions: Sequence[Question], run: Run) -> list[np.ndarray]:
@@ -496,6 +506,8 @@ def _values(
     for key in ("group", "first_right"):
       if key in table:
         facts[key] = table[key][rows]
+    if "tied" in table:
+      facts.setdefault("tied", []).append(int(table["tied"][rows].sum()))
     if "top_first" in table:
       facts.setdefault("top_first", []).append(table["top_first"][rows])
     columns = {}

@@ -14,6 +14,7 @@ from as2jax.data.dataset import Dataset, check_ids
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_scores, significance
+from as2jax.evaluation.metrics import tied_text
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.tasks import columns_of
 from as2jax.inference import open as opening
@@ -58,6 +59,8 @@ class Evaluation(RunScores):
         line += f" ± {entry['half_width']:.4f}"
       if entry["sd"] is not None:
         line += f" (s.d. {entry['sd']:.4f} of {entry['seeds']} seeds)"
+      if said := tied_text(self.tied.get(metric), len(self.ids)):
+        line += f"; {said}"
       lines.append(line)
     return "\n".join(lines)
 
@@ -158,6 +161,7 @@ def evaluate(
     groups=groups,
     first_right=first[0].get("first_right"),
     top_first=np.stack([one["top_first"] for one in first]) if first[0] else None,
+    tied={metric: ranges[metric][2] for metric in values},
     fingerprint=fingerprint(questions),
     ties=ties,
   )

@@ -1,6 +1,6 @@
 r"""Rankers by words, without training steps: overlap, IDF-weighted overlap, a regression, BM25; and by order.
 
-Words are `\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in. Ties are
+Words are those of `plain_words`, a *type* is a distinct word; stop words stay in. Ties are
 common. Over a pool a question touches only the texts that hold one of its words.
 """
 

@@ -127,7 +127,11 @@ def test_values_by_hand():
   assert its["worst"] == pytest.approx((1 + 1 / 2 + 1 / 2 + 1 / 3) / 4)
   assert its["best"] == pytest.approx((1 + 1 / 2 + 1 + 1 / 3) / 4) and its["tied_questions"] == 1
   other = as2jax.evaluate(as2jax.pairwise(lambda pairs: np.arange(len(pairs))[::-1]), QUESTIONS)
-  compared = as2jax.compare(actual, other, metrics="map").rows[1]
+  compared = as2jax.compare(actual, other, metrics="map")
+  line = next(line for line in str(actual).splitlines() if line.startswith("  map "))
+  assert line.endswith("; candidates are tied in 1 of 4 questions")
+  assert str(compared).count("candidates are tied in") == 1
+  compared = compared.rows[1]
   t = significance.paired_t_test(other.values["map"], actual.values["map"])
   assert (compared["difference"], compared["p_t"]) == pytest.approx((t.difference, t.p))
 

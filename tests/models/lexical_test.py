@@ -44,6 +44,33 @@ def test_words():
   given = words.plain_words("हिन्दी क्या है? x\u0304-ray, \u0301.")
   assert given == "हिन्दी क्या है x\u0304 ray".split()
   assert words.plain_form(decomposed) == words.plain_form("ZÜRICH, 한국!")
+  assert words.plain_words("Lee (李小龍) was an actor") == "lee 李小龍 was an actor".split()
+
+
+UNSPACED = [  # question, the words of it, candidates of which the first is right
+  (
+    "北京有多少人？",
+    "北京 京有 有多 多少 少人",
+    ("北京市的人口是两千万。", "我喜欢在公园里看书。"),
+  ),
+  (
+    "富士山の高さは?",
+    "富士 士山 山の の高 高さ さは",
+    ("富士山は3776メートルです。", "猫が好きです。"),
+  ),
+  ("กรุงเทพ iPhone ๒", "กรุ รุง งเ เท ทพ iphone ๒", ("สวัสดีกรุงเทพ", "แมวดำ")),
+  ("ភ្នំពេញ", "ភ្នំ នំពេ ពេញ", ("រាជធានីភ្នំពេញ", "ឆ្មា")),
+  ("ວຽງຈັນ", "ວຽ ຽງ ງຈັ ຈັນ", ("ນະຄອນຫຼວງວຽງຈັນ", "ແມວ")),
+  ("ရန်ကုန်", "ရန် န်ကု ကုန်", ("ရန်ကုန်မြို့", "ကြောင်")),
+]
+
+
+@pytest.mark.parametrize("asked, expected, texts", UNSPACED)
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_scripts_without_spaces_are_ranked(ranker, asked, expected, texts):
+  assert words.plain_words(asked) == expected.split()
+  [scores] = ranker().fit(TRAIN).score([question(asked, *reversed(texts))])
+  assert scores[1] > scores[0] == 0
 
 
 def test_word_overlap_counts_types():

@@ -15,6 +15,19 @@ from as2jax.data.text.tokenizer import Encoded, Tokenizer
 # any other character is a word of its own, so that each character but space is in a word. {} stands for
 # the marks (accents, the vowel signs of Devanagari …) that a text has.
 WORD = "\\w[\\w{0}]*(?:['\u2019]\\w[\\w{0}]*)*|\\S"
+# Scripts without spaces between words (Unicode's blocks, without their digits): Han; Hiragana and
+# Katakana; Thai; Lao; Burmese; Khmer.
+_UNSPACED = (
+  "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+  "\U00020000-\U0003ffff"
+  "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001b000-\U0001b16f"
+  "\u0e01-\u0e4f"
+  "\u0e81-\u0ecf\u0edc-\u0edf"
+  "\u1000-\u103f\u104a-\u108f\u109a-\u109f\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f"
+  "\u1780-\u17dd"
+)
+UNSPACED = re.compile(f"[{_UNSPACED}]")
+LETTERS = 3  # of other scripts, which one character of these outweighs: more, and it is quoted
 _CHUNK = 4096  # texts tokenised at once: what the library returns is far larger than the ids
 
 
@@ -38,17 +51,46 @@ def marks(text: str) -> str:
 
 
 def plain_words(text: str) -> list[str]:
-  """Return the runs of letters, digits and underscores of the lower-cased text, in order.
-  The lexical rankers and the overlap features count them. A letter and its accent are one letter,
-  in whichever of Unicode's forms they are written (NFC); other marks stay in their word.
+  """Return the words of the lower-cased text, in order: runs of letters, digits and underscores.
+  The lexical rankers and the overlap features count them. A letter and its accent are one letter, in
+  whichever of Unicode's forms they are written (NFC); other marks stay in their word. In a text of a
+  script without spaces each two neighbouring characters are a word, or the one that stands alone; a
+  name in such a script that is quoted in a text of another stays one.
   """
-  text = unicodedata.normalize("NFC", text).lower()
-  return re.findall(rf"\w[\w{marks(text)}]*", text)
+  runs = _runs(text)
+  letters = "".join(runs)
+  unspaced = 0 if letters.isascii() else len(UNSPACED.findall(letters))
+  if (1 + LETTERS) * unspaced < len(letters) or not unspaced:
+    return runs
+  return [word for run in runs for word in _segments(run)]
+
+
+def _segments(run: str) -> list[str]:
+  """Return the words of a run of a text in scripts without spaces; a letter and its marks are one."""
+  found, own = [], marks(run)
+  for part in re.findall(f"[{_UNSPACED}][{_UNSPACED}{own}]*|[^{_UNSPACED}]+", run):
+    if not UNSPACED.match(part):
+      found.append(part)
+      continue
+    characters = [part[0]]
+    for character in part[1:]:
+      if character in own:
+        characters[-1] += character
+      else:
+        characters.append(character)
+    pairs = list(map("".join, zip(characters, characters[1:])))
+    found += pairs or characters
+  return found
 
 
 def plain_form(text: str) -> str:
-  """Return a text's words (`plain_words`), or the text where it has none: equal for near-equal texts."""
-  return " ".join(plain_words(text)) or text
+  """Return a text's runs of letters, or the text where it has none: equal for near-equal texts."""
+  return " ".join(_runs(text)) or text
+
+
+def _runs(text: str) -> list[str]:
+  text = unicodedata.normalize("NFC", text).lower()
+  return re.findall(rf"\w[\w{marks(text)}]*", text)
 
 
 @dataclasses.dataclass(frozen=True)
