@@ -1,4 +1,4 @@
-"""Tiny folders of BERT, RoBERTa, XLNet and ModernBERT with random weights, and sentence vectors of a folder."""
+"""Tiny folders of each family of transformers with random weights, and sentence vectors of a folder."""
 
 import json
 import pathlib
@@ -43,12 +43,11 @@ def encoder(folder):
 
 
 def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
-  """Writes config, tokeniser and weights of a tiny `bert` … `modernbert` into `path`."""
+  """Writes config, tokeniser and weights of a tiny encoder of a family into `path`."""
   from safetensors.numpy import save_file
 
   path.mkdir(parents=True)
-  configs = {"bert": _bert, "roberta": _roberta, "xlnet": _xlnet, "modernbert": _modernbert}
-  config = configs[kind](path)
+  config = globals()[f"_{kind.partition('-')[0]}"](path)
   (path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
   module = encoder(path)
   shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))[
@@ -93,15 +92,63 @@ def _roberta(path):
   }
 
 
+def _electra(path):
+  return {**_bert(path), "embedding_size": 8}
+
+
+def _distilbert(path):
+  rows = _bert(path)["vocab_size"]
+  names = {"model_input_names": ["input_ids", "attention_mask"]}
+  (path / "tokenizer_config.json").write_text(json.dumps(names))
+  sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "activation": "gelu"}
+  return {**sizes, "vocab_size": rows, "max_position_embeddings": 128}
+
+
+def _deberta(path):
+  return {
+    **SIZES,
+    "vocab_size": _pieces(
+      path,
+      ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"],
+      single="[CLS]:0 $A:0 [SEP]:0",
+      pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+    ),
+    "max_position_embeddings": 128,
+    "type_vocab_size": 0,
+    "position_buckets": 8,
+    "relative_attention": True,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+    "pos_att_type": "p2c|c2p",
+  }
+
+
 def _xlnet(path):
+  specials = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+  return {
+    "vocab_size": _pieces(
+      path, specials, single="$A:0 <sep>:0 <cls>:2", pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2"
+    ),
+    "d_model": 16,
+    "n_layer": 2,
+    "n_head": 2,
+    "d_inner": 24,
+    "ff_activation": "gelu",
+    "layer_norm_eps": 1e-5,
+  }
+
+
+def _pieces(path, specials, **template):
+  """Writes a unigram tokeniser, and returns the number of its pieces."""
   from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-  specials = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
   letters = "\u2581abcdefghijklmnopqrstuvwxyz0123456789.,?!'-()\""
   pieces = [(token, 0.0) for token in specials]
   pieces += [(letter, -8.0 - i / 16) for i, letter in enumerate(letters)]
   pieces += [("\u2581glacier", -4.0), ("\u2581ice", -5.0), ("ing", -5.0)]
-  tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
+  unknown = [token.strip("<[]>").lower() for token in specials].index("unk")
+  tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unknown, byte_fallback=False))
   tokenizer.normalizer = normalizers.Sequence(
     [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
   )
@@ -112,20 +159,10 @@ def _xlnet(path):
     [AddedToken(token, normalized=False, special=True) for token in specials]
   )
   tokenizer.post_processor = processors.TemplateProcessing(
-    single="$A:0 <sep>:0 <cls>:2",
-    pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
-    special_tokens=[("<sep>", 4), ("<cls>", 3)],
+    **template, special_tokens=[(token, id_) for id_, token in enumerate(specials)]
   )
   tokenizer.save(str(path / "tokenizer.json"))
-  return {
-    "vocab_size": len(pieces),
-    "d_model": 16,
-    "n_layer": 2,
-    "n_head": 2,
-    "d_inner": 24,
-    "ff_activation": "gelu",
-    "layer_norm_eps": 1e-5,
-  }
+  return len(pieces)
 
 
 def _modernbert(path):

@@ -18,6 +18,7 @@ LARGER = {
   "roberta-base": "roberta-large",
   "xlnet-base-cased": "xlnet-large-cased",
   "answerdotai/ModernBERT-base": "answerdotai/ModernBERT-large",
+  "microsoft/deberta-v3-base": "microsoft/deberta-v3-large",
 }
 COSINE_SCALE = 20.0  # 1/τ of a softmax of cosines, as in sentence-transformers
 BY_COSINE = ("feature_based", "cross_vae")  # models whose score is a cosine, whatever their config
@@ -62,6 +63,7 @@ shared = _sets(
 ettin17m = _sets("Read the smallest Ettin.", {"encoder.pretrained": "jhu-clsp/ettin-encoder-17m"})
 xlnet = _sets("Read XLNet-base.", {"encoder.pretrained": "xlnet-base-cased"})
 modernbert = _sets("Read ModernBERT-base.", {"encoder.pretrained": "answerdotai/ModernBERT-base"})
+deberta = _sets("Read DeBERTa-v3-base.", {"encoder.pretrained": "microsoft/deberta-v3-base"})
 squad_44 = _sets("Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"})
 squad_parts = _sets("Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"})
 
@@ -133,6 +135,7 @@ ENCODERS: dict[str, Recipe] = {
   "roberta": roberta,
   "xlnet": xlnet,
   "modernbert": modernbert,
+  "deberta": deberta,
   "large": large,
 }
 LOSSES: dict[str, Recipe] = {

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.family import Key, Transformer, register
-from as2jax.layers import transformer
+from as2jax.layers import transformer, vectors
 from as2jax.layers.cpu import scan_layers
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate, check_ranges
@@ -134,28 +134,17 @@ class BertEncoder(PackedEncoder):
   remat: bool = False
 
   def _encode(self, tokens, offset, scan, train, bias=None):
-    x = transformer.Embeddings(
-      self.vocab_size,
-      self.hidden_size,
-      self.max_positions,
-      self.type_vocab_size,
-      self.layer_norm_eps,
-      self.hidden_dropout,
-      self.position_offset,
-      dtype=jnp.dtype(self.dtype),
-      name="embeddings",
-    )(tokens.ids, tokens.position, tokens.type, offset, train=train)
+    x = self._embed(tokens, offset, train)
     mask = transformer.segment_mask(tokens.segment)
+    how = (jnp.dtype(self.dtype), self.precision)
+    attention = (self.num_heads, self.attention_dropout, *how, self.attention)
     layer = transformer.TransformerLayer(
-      self.num_heads,
+      partial(transformer.SelfAttention, *attention),
       self.intermediate_size,
       self.activation,
       self.layer_norm_eps,
       self.hidden_dropout,
-      self.attention_dropout,
-      jnp.dtype(self.dtype),
-      self.precision,
-      self.attention,
+      *how,
       name="layers",
     )
 
@@ -164,6 +153,23 @@ class BertEncoder(PackedEncoder):
 
     last, every = scan(apply, layer, x, length=self.num_layers)
     return x[None], every, last
+
+  def _embed(self, tokens, offset, train):
+    embeddings = self._embeddings(self.hidden_size)
+    return embeddings(tokens.ids, tokens.position, tokens.type, offset, train=train)
+
+  def _embeddings(self, width):
+    return transformer.Embeddings(
+      self.vocab_size,
+      width,
+      self.max_positions,
+      self.type_vocab_size,
+      self.layer_norm_eps,
+      self.hidden_dropout,
+      self.position_offset,
+      dtype=jnp.dtype(self.dtype),
+      name="embeddings",
+    )
 
   @property
   def max_length(self) -> int:
@@ -244,6 +250,20 @@ def published(layers: int, hidden: int, intermediate: int, heads: int, **more: A
   return {**dict(zip(keys, (layers, hidden, intermediate, heads))), **more}
 
 
+def dense_classifier(activation: str, pooler: str, head: str) -> Callable[..., tuple[str, list]]:
+  """Returns a family's `classifier`: a square layer with `activation` on the first token, and the head."""
+  if activation not in vectors.ACTIVATIONS:
+    raise ValueError(
+      f"the classifier's activation is {activation!r:.80}; expected {', '.join(vectors.ACTIVATIONS)}"
+    )
+
+  def layers(config: Mapping[str, Any], width: int) -> tuple[str, list]:
+    square, last = ("dense", width, activation, True), ("dense", 0, "identity", True)
+    return "cls", [(square, pooler), (last, head)]
+
+  return layers
+
+
 BASE, LARGE = (12, 768, 3072, 12), (24, 1024, 4096, 16)
 _BERT = dict(vocab_size=30522, max_position_embeddings=512)
 _ROBERTA = dict(
@@ -283,7 +303,7 @@ _PADDING = Key("pad_token_id", "", 1, least=0, largest=1 << 16)
 ROBERTA = register(
   Transformer(
     name="roberta",
-    aliases=("xlm-roberta",),  # with a tokeniser of its own
+    aliases=("xlm-roberta", "camembert"),  # with tokenisers of their own
     classes="Roberta",
     prefix="roberta.",
     **_OF_BOTH,

@@ -19,7 +19,7 @@ MODULES = "modules.json"  # of a sentence-transformers folder
 # Of a hub name: one form of the weights is enough, and `_hub_folder` says which.
 DOWNLOADED = (
   "README.md *config*.json modules.json tokenizer.json special_tokens_map.json added_tokens.json vocab.txt "
-  "vocab.json merges.txt spiece.model 0_Transformer/* *_Dense/* *_LayerNorm/* *_Pooling/*".split()
+  "vocab.json merges.txt spiece.model spm.model 0_Transformer/* *_Dense/* *_LayerNorm/* *_Pooling/*".split()
 )
 SAFETENSORS = (WEIGHTS, INDEX, "model-*-of-*.safetensors")
 TORCH = (TORCH_WEIGHTS, TORCH_INDEX, "pytorch_model-*-of-*.bin")

@@ -157,7 +157,7 @@ class Words(Family):
     rows = WORDS if section["vocabulary"] == "data" else generated
     spec = section["pretrained"]
     known = transformer_folder.published(spec) or transformer_folder.read_family(hub.resolve(spec))
-    width = known[1]["hidden_size"]
+    width = known[1].get("embedding_size", known[1]["hidden_size"])
     fields = {"marks": (2, 3), "output_size": generated}
     module = self._module(section, rows, width)
     return Source(module, {}, None, None, {"family": self.name}, model_fields=fields)

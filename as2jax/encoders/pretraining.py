@@ -54,6 +54,7 @@ PRETRAINED = {
     "2 trillion tokens",
     _ARXIV + "2412.13663, section 2.2",
   ),
+  r"deberta-v3-(base|large)": (_ROBERTA, "160 GB of text", _ARXIV + "2111.09543"),
   r"bert-base-nli-mean-tokens": (f"{_BERT}, {_NLI}", "", _ARXIV + "1908.10084, section 3.1"),
   r"elmo_2x4096_512_2048cnn_2xhighway.*": (
     "1 Billion Word Benchmark",

@@ -51,14 +51,17 @@ def published(name: str) -> tuple[Transformer, dict[str, Any]] | None:
 
 
 def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
-  """Returns `tokenizer`, that of `folder`, if its ids are 0 … `vocab_size` − 1 of the config.
+  """Returns `tokenizer`, that of `folder`, if its ids and types have their rows in the tables.
+
+  Ids are 0 … `vocab_size` − 1 of the config, types are below `type_vocab_size`.
 
   In most files an id is a line's number: where a line is lost, each word after it takes another
   word's vector, and nothing but this number tells. Fewer than `PADDING` rows may follow where the
   largest id of a `tokenizer.json` is that of an added token (multilingual MiniLM has 35).
   """
   folder = epath.Path(folder)
-  rows = read_family(folder)[1]["vocab_size"]
+  fields = read_family(folder)[1]
+  rows = fields["vocab_size"]
   ids = tokenizer.ids()
   entries, largest = len(ids), max(ids)
   words = folder / vocabulary.file_of(folder)
@@ -70,6 +73,13 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
       f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {folder / hub.CONFIG} "
       f"says vocab_size = {rows}, so that words would take other words' vectors; has {words.name} "
       "lost or doubled a line, or is it another encoder's? Get the files of this very encoder again"
+    )
+  types, largest = fields.get("type_vocab_size"), tokenizer.special.largest_type
+  if types and largest >= types:
+    raise InputError(
+      f"{words}: the tokeniser gives tokens the type {largest}, but {folder / hub.CONFIG} says "
+      f"type_vocab_size = {types}; are both this encoder's? Of one that is given no types, "
+      'tokenizer_config.json says "model_input_names": ["input_ids", "attention_mask"]'
     )
   return tokenizer
 
@@ -96,7 +106,7 @@ def load_table(folder: epath.PathLike) -> np.ndarray:
   family, fields = read_family(folder)
   name = family.names["embeddings/word"]
   tensors, source = weights.read_tensors(folder, family.stored_name, keep=(name,))
-  wanted = (fields["vocab_size"], fields["hidden_size"])
+  wanted = (fields["vocab_size"], fields.get("embedding_size", fields["hidden_size"]))
   if name not in tensors or tensors[name].shape != wanted:
     raise InputError(
       f"{source}: the tensor {name!r} is absent, or not {list(wanted)} as the config asks for"

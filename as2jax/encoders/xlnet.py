@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from as2jax.encoders.bert import PackedEncoder, WordEmbeddings, tensor_names
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
-from as2jax.layers.relative_attention import RelativeLayer, sinusoids
+from as2jax.layers.relative_attention import RelativeAttention, sinusoids
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
 ATTENTION_TYPES = ("bi", "uni")
@@ -69,15 +70,15 @@ class XLNetEncoder(PackedEncoder):
     if self.attention_type == "uni":
       mask &= jnp.tril(jnp.ones((l, l), bool))[None, None]
     same_type = (tokens.type[:, :, None] == tokens.type[:, None, :])[:, None]
-    layer = RelativeLayer(
-      self.num_heads,
+    how = (dtype, self.precision)
+    layer = transformer.TransformerLayer(
+      partial(RelativeAttention, self.num_heads, self.attention_dropout, *how),
       self.intermediate_size,
       self.activation,
       self.layer_norm_eps,
       self.hidden_dropout,
-      self.attention_dropout,
-      dtype,
-      self.precision,
+      *how,
+      inner_dropout=self.hidden_dropout,
       name="layers",
     )
 

@@ -88,9 +88,8 @@ def published_form(model: System) -> PublishedForm:
   try:
     family = families.of(model.encoder)
   except TypeError as error:
-    raise InputError(
-      f"the encoder {error}: exported are models over BERT, RoBERTa, XLNet and ModernBERT"
-    ) from None
+    known = ", ".join(families.transformers())
+    raise InputError(f"the encoder {error}: exported are models over {known}") from None
   if registry.find(registry.ENCODERS, family.name, "encoder.name") is not type(model.encoder):
     raise InputError(
       f"the encoder {type(model.encoder).__name__} is a class of your own, which the original "

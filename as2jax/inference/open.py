@@ -47,7 +47,7 @@ def load(
 
   Args:
     source: the folder of a finished run; a folder of sentence-transformers (a bi-encoder or a
-      CrossEncoder of the BERT, RoBERTa, XLNet or ModernBERT family), `package:NAME/FOLDER`, or a hub
+      CrossEncoder of any family of `as2jax.encoders`), `package:NAME/FOLDER`, or a hub
       name.
     seed: which of a run's seeds; `best` has the greatest value of the metric that selects.
     dtype: of the encoder's computation; scores are float32 always.

@@ -1,4 +1,4 @@
-"""Layers of XLNet: attention with relative positions and relative token types.
+"""Attention of XLNet, with relative positions and relative token types.
 
 The position and type terms follow Transformer-XL (Dai et al. 2019, section 3.3) and XLNet (Yang et
 al. 2019, section 2.5), content stream. Parameters are float32 and `dtype` is the type of the
@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from as2jax.layers.transformer import INITIALIZER, MASKED, Dropout, FeedForward, LayerNorm, mix
+from as2jax.layers.transformer import INITIALIZER, MASKED, Dropout, mix
 
 WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, to the fastest
 
@@ -99,45 +99,3 @@ class RelativeAttention(nn.Module):
     drop = partial(Dropout(self.dropout), train=train)
     mixed = mix(scores, value, drop=drop, precision=self.precision)
     return dense("output")(mixed.reshape(b, l, d))
-
-
-class RelativeLayer(nn.Module):
-  """Applies relative attention and feed-forward, each followed by dropout, residual and norm."""
-
-  num_heads: int
-  intermediate_size: int
-  activation: str
-  layer_norm_eps: float
-  hidden_dropout: float
-  attention_dropout: float
-  dtype: Any
-  precision: Any
-
-  @nn.compact
-  def __call__(
-    self,
-    x: Float[Array, "b l d"],
-    context: Float[Array, "b t d"],
-    mask: Bool[Array, "b 1 l t"],
-    same_type: Bool[Array, "b 1 l t"],
-    positions: Float[Array, "p d"],
-    *,
-    train: bool,
-  ) -> Float[Array, "b l d"]:
-    """Update `x` by attention over `context`; dropout acts with `train`."""
-    attended = RelativeAttention(
-      self.num_heads, self.attention_dropout, self.dtype, self.precision, name="attention"
-    )(x, context, mask, same_type, positions, train=train)
-    attended = Dropout(self.hidden_dropout)(attended, train=train)
-    x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
-    feed_forward = FeedForward(
-      self.intermediate_size,
-      self.activation,
-      self.dtype,
-      self.precision,
-      self.hidden_dropout,
-      name="feed_forward",
-    )
-    fed = feed_forward(x, train=train)
-    fed = Dropout(self.hidden_dropout)(fed, train=train)
-    return LayerNorm(self.layer_norm_eps, self.dtype, name="output_norm")(x + fed)

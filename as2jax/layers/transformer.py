@@ -245,41 +245,36 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-  """Applies self-attention and feed-forward, each with dropout, residual and post-norm."""
+  """Applies attention and feed-forward, each with dropout, residual and post-norm.
 
-  num_heads: int
+  `make_attention` makes the module of attention, such as `SelfAttention`, by its name;
+  `inner_dropout` is that within the feed-forward layer.
+  """
+
+  make_attention: Callable[..., nn.Module]
   intermediate_size: int
   activation: str
   layer_norm_eps: float
   hidden_dropout: float
-  attention_dropout: float
   dtype: Any
   precision: Any
-  attention: str
+  inner_dropout: float = 0.0
 
   @nn.compact
-  def __call__(
-    self,
-    x: Float[Array, "b l d"],
-    mask: Bool[Array, "b 1 l l"],
-    bias: Float[Array, "b h l l"] | None = None,
-    *,
-    train: bool,
-  ) -> Float[Array, "b l d"]:
-    """Update `x`; tokens attend where `mask` is true, by scores with `bias`."""
-    attended = SelfAttention(
-      self.num_heads,
-      self.attention_dropout,
-      self.dtype,
-      self.precision,
-      self.attention,
-      name="attention",
-    )(x, mask, bias, train=train)
+  def __call__(self, x: Float[Array, "b l d"], *given: Any, train: bool) -> Float[Array, "b l d"]:
+    """Update `x`; the attention is given `x` and what follows it."""
+    attended = self.make_attention(name="attention")(x, *given, train=train)
     attended = Dropout(self.hidden_dropout)(attended, train=train)
     x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
-    fed = FeedForward(
-      self.intermediate_size, self.activation, self.dtype, self.precision, name="feed_forward"
-    )(x)
+    feed_forward = FeedForward(
+      self.intermediate_size,
+      self.activation,
+      self.dtype,
+      self.precision,
+      self.inner_dropout,
+      name="feed_forward",
+    )
+    fed = feed_forward(x, train=train)
     fed = Dropout(self.hidden_dropout)(fed, train=train)
     return LayerNorm(self.layer_norm_eps, self.dtype, name="output_norm")(x + fed)
 

@@ -1,5 +1,6 @@
 """CETE's feature-based ranker: a new transformer encoder over frozen word vectors (section 3.1)."""
 
+from functools import partial
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
@@ -41,6 +42,11 @@ def sinusoids(position: Int[Array, "*n"], width: int) -> Float[Array, "*n d"]:
   return both.reshape(*position.shape, -1)[..., :width]
 
 
+_attention = partial(
+  transformer.SelfAttention, dtype=jnp.float32, precision=None, attention="plain"
+)
+
+
 class PreNormLayer(nn.Module):
   """Adds attention(norm(x)), then feed_forward(norm(x)), to x, with dropout on what is added."""
 
@@ -51,10 +57,7 @@ class PreNormLayer(nn.Module):
   def __call__(
     self, x: Float[Array, "b l d"], mask: Array, *, train: bool
   ) -> Float[Array, "b l d"]:
-    attention = transformer.SelfAttention(
-      self.num_heads, self.dropout, jnp.float32, None, "plain", name="attention"
-    )
-    attended = attention(
+    attended = _attention(self.num_heads, self.dropout, name="attention")(
       transformer.LayerNorm(EPSILON, name="attention_norm")(x), mask, train=train
     )
     x = x + transformer.Dropout(self.dropout)(attended, train=train)
@@ -122,15 +125,13 @@ class FeatureBased(System):
         layer = PreNormLayer(self.num_heads, self.dropout, name=f"layer_{n}")
       else:
         layer = transformer.TransformerLayer(
-          self.num_heads,
+          partial(_attention, self.num_heads, self.dropout),
           width,
           "relu",
           EPSILON,
           self.dropout,
-          self.dropout,
           jnp.float32,
           None,
-          "plain",
           name=f"layer_{n}",
         )
       x = layer(x, mask, train=train)

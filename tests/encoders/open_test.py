@@ -65,6 +65,7 @@ def results(workdir):
     pytest.param("xlnet", "crossencoder", marks=pytest.mark.long),
     pytest.param("roberta", "crossencoder", marks=pytest.mark.long),
     pytest.param("modernbert", "crossencoder", marks=pytest.mark.long),
+    pytest.param("deberta-v2", "crossencoder", marks=pytest.mark.slow),
   ],
 )
 def test_systems_train_on_other_transformers(kind, model, tmp_path):

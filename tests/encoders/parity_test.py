@@ -27,12 +27,26 @@ SIZES = {
   "max_position_embeddings": 40,
 }
 XLNET = {"vocab_size": 61, "d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24}
+DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "activation": "relu"}
+DISTILBERT |= {key: SIZES[key] for key in ("vocab_size", "max_position_embeddings")}
+DEBERTA = {
+  "relative_attention": True,
+  "share_att_key": True,
+  "norm_rel_ebd": "layer_norm",
+  "position_biased_input": False,
+  "pos_att_type": ["p2c", "c2p"],
+  "position_buckets": 8,
+}
 # By a case's name: the model type, what its config says beside the sizes, the number of token types.
 CASES = {
   "bert": ("bert", {**SIZES, "type_vocab_size": 3}, 3),
   "bert, gelu_new": ("bert", {**SIZES, "hidden_act": "gelu_new"}, 2),
   "bert, relu": ("bert", {**SIZES, "hidden_act": "relu"}, 2),
   "roberta": ("roberta", {**SIZES, "type_vocab_size": 1, "pad_token_id": 1}, 1),
+  "camembert": ("camembert", {**SIZES, "type_vocab_size": 1, "pad_token_id": 1}, 1),
+  "electra": ("electra", {**SIZES, "embedding_size": 8, "type_vocab_size": 2}, 2),
+  "electra, wide": ("electra", {**SIZES, "embedding_size": 16, "type_vocab_size": 2}, 2),
+  "distilbert": ("distilbert", DISTILBERT, 1),
   # The library computes with 32 buckets, whatever its config says.
   "mpnet": ("mpnet", {**SIZES, "relative_attention_num_buckets": 32}, 1),
   "xlnet": ("xlnet", XLNET, 3),
@@ -44,6 +58,13 @@ CASES = {
     {**SIZES, "num_hidden_layers": 5, "local_attention": 4, "pad_token_id": 0},
     1,
   ),
+  # Longer sequences reach buckets that several distances share, and the last.
+  "deberta-v2": (
+    "deberta-v2",
+    {**SIZES, **DEBERTA, "max_relative_positions": 20, "layer_norm_eps": 1e-7},
+    1,
+  ),
+  "deberta-v2, typed": ("deberta-v2", {**SIZES, **DEBERTA, "type_vocab_size": 2}, 2),
 }
 
 
@@ -155,6 +176,11 @@ PUBLISHED = {  # as they state their numbers; transformers' pooler, and XLNet's 
   "answerdotai/ModernBERT-large": 394_781_696,
   "jhu-clsp/ettin-encoder-17m": 16_797_440,
   "jhu-clsp/ettin-encoder-1b": 1_028_050_688,
+  "google/electra-small-discriminator": 13_483_008,
+  "google/electra-base-discriminator": 108_891_648,
+  "distilbert-base-uncased": 66_362_880,
+  "microsoft/deberta-v3-base": 183_831_552,
+  "microsoft/deberta-v3-large": 434_012_160,
 }
 
 

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from as2jax.encoders.bert import BertEncoder
+from as2jax.encoders.deberta import DebertaEncoder
+from as2jax.encoders.electra import ElectraEncoder
 from as2jax.encoders.modernbert import ModernBertEncoder
 from as2jax.encoders.mpnet import MPNetEncoder
 from as2jax.encoders.xlnet import XLNetEncoder
@@ -23,6 +25,8 @@ SIZES = dict(
 ENCODERS = {
   "bert": BertEncoder(**SIZES, max_positions=20, type_vocab_size=3),
   "mpnet": MPNetEncoder(**SIZES, max_positions=20, relative_buckets=8),
+  "electra": ElectraEncoder(**SIZES, max_positions=20, type_vocab_size=3, embedding_size=8),
+  "deberta-v2": DebertaEncoder(**SIZES, type_vocab_size=3, buckets=6, farthest=9),
   # Its window is shorter than the sequences.
   "modernbert": ModernBertEncoder(
     **{**SIZES, "num_layers": 3}, window=4, global_every=2, embedding_dropout=0.1

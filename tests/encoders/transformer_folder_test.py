@@ -74,7 +74,19 @@ def test_tensors_become_parameters_and_the_same_tensors_again(folder):
 
 
 XLNET = dict(model_type="xlnet", vocab_size=9, d_model=8, n_layer=1, n_head=2, d_inner=8)
+DISTILBERT = dict(model_type="distilbert", vocab_size=9, dim=8, n_layers=1, n_heads=2, hidden_dim=8)
 MODERNBERT = {**CONFIG, "model_type": "modernbert", "hidden_activation": "gelu"}
+DEBERTA = {
+  **CONFIG,
+  "model_type": "deberta-v2",
+  "max_position_embeddings": 40,
+  "position_buckets": 8,
+  "relative_attention": True,
+  "share_att_key": True,
+  "norm_rel_ebd": "layer_norm",
+  "position_biased_input": False,
+  "pos_att_type": "p2c|c2p",
+}
 KINDS = ["full_attention", "sliding_attention", "full_attention"]
 # A config's changes to a family's, and what is said of them.
 REFUSED = [
@@ -93,6 +105,14 @@ REFUSED = [
   (XLNET, {"n_head": 3}, "d_model 8 is not a multiple of n_head 3"),
   (XLNET, {"attn_type": "none"}, "attn_type is 'none'; expected bi, uni"),
   (XLNET, {"bi_data": True}, "bi_data is True; only false"),
+  (DEBERTA, {"conv_kernel_size": 3}, "conv_kernel_size is 3; only false"),
+  (DEBERTA, {"pos_att_type": "c2p"}, "pos_att_type is .'c2p'.; only .'p2c', 'c2p'. is"),
+  (DEBERTA, {"share_att_key": False}, "share_att_key is False; only True"),
+  (DEBERTA, {"position_biased_input": None}, "position_biased_input is None; only False"),
+  (DEBERTA, {"embedding_size": 4}, "embedding_size is 4; only 8"),
+  (DEBERTA, {"position_buckets": -1}, "position_buckets is -1; expected an integer from 4"),
+  (DEBERTA, {"position_buckets": 80}, "buckets is 80; expected fewer than twice the 40 positions"),
+  (DISTILBERT, {"n_heads": 3}, "dim 8 is not a multiple of n_heads 3"),
   (MODERNBERT, {"attention_bias": True}, "attention_bias is True; only false"),
   (MODERNBERT, {"layer_types": KINDS[:2]}, "layer_types: only 3 layers of"),
   (MODERNBERT, {"layer_types": KINDS[1:] + KINDS[1:2]}, "the first in every n-th layer"),

@@ -16,7 +16,7 @@ from tiny_transformers import (
   loss_and_gradient,
 )
 
-from as2jax.encoders import mpnet
+from as2jax.encoders import deberta, mpnet
 from as2jax.encoders.modernbert import MODERNBERT
 from as2jax.layers import transformer
 from as2jax.runtime.errors import InputError
@@ -53,6 +53,7 @@ def test_packing_padding_and_shards_change_no_vector(kind):
     ("bert", {"attention": "plain"}),
     ("xlnet", {"remat": True, "unroll": 2}),
     ("modernbert", {"unroll": 1}),
+    ("deberta-v2", {"remat": True, "unroll": 2}),
   ],
 )
 def test_execution_choices_change_no_parameter_output_or_gradient(kind, fields):
@@ -72,7 +73,10 @@ def test_execution_choices_change_no_parameter_output_or_gradient(kind, fields):
 
 
 # Embeddings; softmax and two residuals of a layer. XLNet: sinusoids, output and inner layers, too.
-@pytest.mark.parametrize("kind, sites", [("bert", 7), ("xlnet", 11), ("modernbert", 10)])
+# DeBERTa: each layer's vectors of positions, too.
+@pytest.mark.parametrize(
+  "kind, sites", [("bert", 7), ("xlnet", 11), ("modernbert", 10), ("deberta-v2", 9)]
+)
 def test_each_site_of_each_layer_has_its_own_key(kind, sites, monkeypatch):
   seen = []
 
@@ -94,7 +98,7 @@ def test_each_site_of_each_layer_has_its_own_key(kind, sites, monkeypatch):
   assert len(seen) == 3 * sites and len(set(seen)) == 2 * sites
 
 
-@pytest.mark.parametrize("kind", ["bert", "xlnet", "modernbert"])
+@pytest.mark.parametrize("kind", ["bert", "xlnet", "modernbert", "deberta-v2"])
 def test_input_offset_is_added_to_the_embeddings(kind):
   encoder, tokens = ENCODERS[kind], packed()
   params = initialised(encoder, tokens)
@@ -104,6 +108,8 @@ def test_input_offset_is_added_to_the_embeddings(kind):
   moved = {**params, "embeddings": {**params["embeddings"], "word": table}}
   np.testing.assert_allclose(actual, apply(encoder, moved, tokens), atol=1e-5)
   assert np.abs(actual - apply(encoder, params, tokens)).max() > 0.1
+  with pytest.raises(InputError, match="embeddings are 8 wide, its states 16"):
+    apply(ENCODERS["electra"], params, tokens, input_offset=jnp.zeros((1, 2, 16, 16)))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
@@ -158,6 +164,16 @@ def test_buckets_of_mpnet_by_hand():
   assert mpnet.buckets(distance, 8).tolist() == [0, 1, 2, 2, 3, 3, 5, 6, 6, 7, 7]
 
 
+@pytest.mark.parametrize("count, farthest", [(256, 512), (6, 9)])
+def test_buckets_of_deberta_are_those_of_transformers(count, farthest):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+  distance = np.arange(-3000, 3000)
+  expected = make_log_bucket_position(torch.tensor(distance), count, farthest).long()
+  np.testing.assert_array_equal(deberta.buckets(distance, count, farthest), expected)
+
+
 def test_both_forms_of_the_config_of_modernbert_are_read():
   sizes = dict(vocab_size=61, hidden_size=16, num_hidden_layers=5, num_attention_heads=4)
   sizes |= {"intermediate_size": 12, "local_attention": 4}
@@ -180,6 +196,7 @@ def test_both_forms_of_the_config_of_modernbert_are_read():
     ("bert", {"dtype": "float16"}, "dtype.*float16.*bfloat16"),
     ("bert", {"unroll": -1}, "unroll.*-1"),
     ("xlnet", {"attention_type": "both"}, "attention_type.*both.*bi, uni"),
+    ("deberta-v2", {"buckets": 2}, "encoder.buckets = 2: give 4 or more"),
     ("modernbert", {"window": 0}, "encoder.window = 0"),
     ("bert", {"attention": "xla"}, "'xla' has no dropout.*attention_dropout to 0"),
     ("bert", {"attention": "cudnn", "attention_dropout": 0.0}, "'cudnn' needs a GPU"),

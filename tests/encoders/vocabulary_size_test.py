@@ -23,7 +23,7 @@ def checked(folder, rows=None):
   return check_vocabulary(load_tokenizer(str(folder)), folder)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet", "deberta-v2"])
 def test_a_vocabulary_as_large_as_the_table_is_taken(kind, tmp_path):
   folder = tiny_encoders.folder(kind, tmp_path / kind)
   assert checked(folder).ids() == set(range(rows_of(folder)))
@@ -50,6 +50,17 @@ def test_a_line_that_is_lost_added_or_doubled_is_refused(change, entries, larges
   )
   with pytest.raises(InputError, match="vocab.txt: the vocabulary has"):
     piece_vectors.prepare(("a cat",), bert, size=0, marks=("[CLS]", "[SEP]"))
+
+
+def test_a_type_without_its_row_is_refused_unless_the_model_is_given_none(tmp_path):
+  bert = tiny_encoders.folder("bert", tmp_path / "bert")
+  config = json.loads((bert / "config.json").read_text())
+  (bert / "config.json").write_text(json.dumps({**config, "type_vocab_size": 1}))
+  with pytest.raises(InputError, match=r"gives tokens the type 1, but .* type_vocab_size = 1; .*"):
+    checked(bert)
+  names = {"model_input_names": ["input_ids", "attention_mask"]}
+  (bert / "tokenizer_config.json").write_text(json.dumps(names))
+  assert checked(bert).special.types == (0, 0)
 
 
 def test_rows_behind_an_added_token_are_padding(tmp_path):

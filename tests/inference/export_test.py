@@ -79,6 +79,10 @@ def assert_same(actual, expected, tolerance=TOLERANCE):
   [
     ("bert", "triplet", {}, "euclidean", "."),
     ("modernbert", "triplet", {"epochs": 0}, "euclidean", "."),
+    *(
+      pytest.param(x, "triplet", {"epochs": 0}, "euclidean", ".", marks=pytest.mark.slow)
+      for x in ("deberta-v2", "electra", "distilbert")
+    ),
     (
       "bert",
       "triplet",
@@ -113,7 +117,10 @@ def test_a_biencoder_scores_the_same(
   [
     ("bert", {"epochs": 1}),
     ("bert", {"epochs": 0, "model__head": "mean", "model__token_types": "zero"}),
-    *(pytest.param(x, {"epochs": 0}, marks=pytest.mark.long) for x in ("roberta", "xlnet")),
+    *(
+      pytest.param(x, {"epochs": 0}, marks=pytest.mark.long)
+      for x in ("roberta", "xlnet", "deberta-v2")
+    ),
   ],
 )
 def test_a_crossencoder_scores_the_same(family, head, trained, tmp_path):

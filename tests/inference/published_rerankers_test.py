@@ -26,16 +26,17 @@ TEXTS = (
   "glaciers melt slowly and nobody " * 20,  # longer than any unit here
 )
 PAIRS = [(QUESTION, text) for text in TEXTS]
+LIKE_ROBERTA = ("mpnet", "xlm-roberta", "camembert")
 TOKENS = {
   "modernbert": {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"},
-  "mpnet": {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"},
-  "xlm-roberta": {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"},
+  **dict.fromkeys(LIKE_ROBERTA, {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}),
 }
+TOKENS["deberta-v2"] = TOKENS["modernbert"]
 
 
 def encoder(family, path, **config):
   """The folder of a tiny encoder that the original libraries open, too."""
-  like_roberta = family in ("xlm-roberta", "mpnet")
+  like_roberta = family in LIKE_ROBERTA
   tiny_encoders.folder("roberta" if like_roberta else family, path)
   file = path / "config.json"
   file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": family, **config}))
@@ -125,6 +126,11 @@ def assert_ranks_alike(model, folder, **options):
     ("bert", {}),
     ("xlm-roberta", {}),
     ("mpnet", {}),
+    ("camembert", {}),
+    ("electra", {}),
+    ("distilbert", {}),
+    ("deberta-v2", {}),
+    ("deberta-v2", {"pooler_hidden_act": "tanh"}),
     ("modernbert", {"classifier_pooling": "cls"}),
     ("modernbert", {"classifier_pooling": "mean", "classifier_bias": True}),
     ("modernbert", {"classifier_pooling": "mean", "classifier_activation": "silu"}),
@@ -291,6 +297,7 @@ def job(folder, head):
     ("classifier", "modernbert"),
     pytest.param("modular", "modernbert", marks=pytest.mark.long),
     pytest.param("classifier", "mpnet", marks=pytest.mark.long),
+    pytest.param("classifier", "deberta-v2", marks=pytest.mark.long),
     pytest.param("classifier", "xlm-roberta", marks=pytest.mark.long),
   ],
 )

@@ -129,11 +129,12 @@ def test_a_sentence_bert_is_described_by_its_published_shapes():
     describe(config)
 
 
-@pytest.mark.parametrize("word, hidden", [("modernbert", 768), ("ettin17m", 256)])
+@pytest.mark.parametrize("word, hidden", [("modernbert", 768), ("ettin17m", 256), ("deberta", 768)])
 def test_every_system_of_the_papers_takes_todays_encoders(word, hidden):
   for job in ("triplet", "siamese", "crossencoder", "cete", "cassie", "loct"):
     module = describe(jobs.load(f"wikiqa_{job}:{word}")).source.module
-    assert type(module).__name__ == "ModernBertEncoder" and module.hidden_size == hidden
+    name = "DebertaEncoder" if word == "deberta" else "ModernBertEncoder"
+    assert (type(module).__name__, module.hidden_size) == (name, hidden)
   static = describe(jobs.load(f"squad_cross_vae:{word}")).source.module
   assert type(static).__name__ == "StaticEncoder"  # over the vectors of its word pieces
   assert static.hidden_size == hidden

@@ -41,6 +41,12 @@ class SpecialTokens:
   single_after: tuple[Special, ...]
   types: tuple[int, int]
 
+  @property
+  def largest_type(self) -> int:
+    """Return the largest token type that a sequence can have."""
+    gaps = (self.before, self.middle, self.after, self.single_before, self.single_after)
+    return max(*self.types, *(type_ for gap in gaps for _, type_ in gap))
+
   def around(self, parts: int) -> list[tuple[Special, ...]]:
     """Return the special tokens before a sequence of `parts` parts, between them and after it.
     From the second on, a separator that had the type of the part before it has the later type.
@@ -160,7 +166,7 @@ def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
 def load_tokenizer(folder: str) -> Tokenizer:
   """Load a tokeniser from the folder of a pretrained encoder, local or remote.
   Read is, in this order: `tokenizer.json`; `vocab.txt` (BERT); `vocab.json` with `merges.txt`
-  (RoBERTa); `spiece.model` (XLNet). Raises InputError where none can be read.
+  (RoBERTa); `spiece.model` (XLNet); `spm.model` (DeBERTa). Raises InputError where none can be read.
   """
   path = epath.Path(folder)
   if not path.is_dir():

@@ -25,8 +25,8 @@ from etils import epath
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others
 
-FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
-_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
+FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, spiece.model, or spm.model"
+_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model")
 _SETTINGS = "tokenizer_config.json"
 _BESIDE = (_SETTINGS, "special_tokens_map.json", "added_tokens.json")
 # (part of `tokenizer.json`, its type) -> key of `tokenizer_config.json` -> the key that it sets there.
@@ -79,6 +79,7 @@ def load_backend(folder: epath.Path) -> Any:
         if (folder / name).exists():
           pathlib.Path(copy, name).write_bytes((folder / name).read_bytes())
       convert = {"vocab.txt": _wordpiece, "vocab.json": _byte_pairs, "spiece.model": _unigram}
+      convert["spm.model"] = _deberta
       backend = convert[file](pathlib.Path(copy), settings, folder)
     return _as_stated(backend, backend.to_str(), settings)
   except InputError:
@@ -91,13 +92,13 @@ def load_backend(folder: epath.Path) -> Any:
 
 
 def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
-  """Tell whether `tokenizer.json` states the id `largest`, and added tokens have their ids.
+  """Tell whether the file states the id `largest` (DeBERTa's [MASK]), and added tokens have their ids.
 
   Where the largest id is one that it states, no entry at the end is lost. `backend` is what
   `load_backend` made.
   """
   if file_of(folder) != "tokenizer.json":
-    return False
+    return file_of(folder) == "spm.model" and backend.token_to_id("[MASK]") == largest
   added = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
   right = all(backend.token_to_id(token["content"]) == token["id"] for token in added)
   return right and largest in (token["id"] for token in added)
@@ -207,4 +208,21 @@ def _unigram(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -
     if token in vocab:
       added = AddedToken(token, lstrip=token == "<mask>", normalized=False, special=True)
       tokenizer.add_special_tokens([added])
+  return tokenizer
+
+
+def _deberta(copy: pathlib.Path, settings: dict[str, Any], folder: epath.Path) -> Any:
+  """Convert DeBERTa's unigram model, behind whose pieces comes [MASK]."""
+  from tokenizers import AddedToken
+  from transformers.convert_slow_tokenizer import DebertaV2Converter
+
+  stated = {key: settings.get(key, False) for key in ("do_lower_case", "split_by_punct")}
+  original = types.SimpleNamespace(vocab_file=str(copy / "spm.model"), **stated)
+  converter = DebertaV2Converter(original)
+  vocab = {piece.piece: i for i, piece in enumerate(converter.proto.pieces)}
+  original.convert_tokens_to_ids = vocab.get
+  _require(vocab, ["[UNK]", "[CLS]", "[SEP]"], folder / "spm.model")
+  tokenizer = converter.converted()
+  for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"):
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
   return tokenizer

@@ -1,3 +1,4 @@
+import io
 import json
 import pathlib
 import shutil
@@ -10,6 +11,8 @@ import pytest
 
 from as2jax.data.text.tokenizer import Tokenizer, kept, load_tokenizer
 from as2jax.encoders import hub
+from as2jax.encoders.deberta import DEBERTA
+from as2jax.encoders.transformer_folder import check_vocabulary
 from as2jax.runtime.errors import InputError
 
 SENTENCES = [
@@ -127,6 +130,29 @@ def test_sentencepiece_equals_transformers(tmp_path):
   assert ours.tokens(ours.encode(["1990, it"]).ids) == ["\u25811990", ",", "\u2581it"]
 
 
+def test_the_pieces_of_deberta_are_those_of_sentencepiece(tmp_path):
+  sentencepiece, model = pytest.importorskip("sentencepiece"), io.BytesIO()
+  named = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]"}
+  specials = {f"{name}_id": number for number, name in enumerate(named)}
+  specials |= {f"{name}_piece": piece for name, piece in named.items()}
+  how = {"vocab_size": 150, "hard_vocab_limit": False, "minloglevel": 2, **specials}
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(SENTENCES[:4] * 9), model_writer=model, **how
+  )
+  (tmp_path / "spm.model").write_bytes(model.getvalue())
+  ours = load_tokenizer(str(tmp_path))
+  reference = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+  for text in SENTENCES[:7] + SENTENCES[8:11]:
+    assert ours.encode([text]).ids.tolist() == reference.encode(text), text
+  mask = len(reference)
+  assert ours.encode(["[MASK]"]).ids[-1] == mask and ours.ids() == set(range(mask + 1))
+  assert ours.special.around(2) == [((1, 0),), ((2, 0),), ((2, 1),)]
+  config = {"model_type": "deberta-v2", **DEBERTA.published["microsoft/deberta-v3-small"]}
+  for rows in (mask + 1, mask + 100):  # as published: 128,001 entries, 128,100 rows
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": rows}))
+    assert check_vocabulary(ours, tmp_path) is ours
+
+
 @pytest.mark.parametrize(
   ("tokens", "settings", "expected"),
   [
@@ -202,6 +228,7 @@ def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
     ),
     ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
     ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
+    ({"spm.model": b""}, "spm.model: the vocabulary of 0 entries lacks"),
     ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .Error parsing message"),
   ],
 )  # fmt: skip

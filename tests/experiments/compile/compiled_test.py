@@ -71,6 +71,7 @@ SMALL = {"batch__shards": 1, "batch__examples": 4, "batch__predict_rows": 4}
     pytest.param("cassie", marks=pytest.mark.slow),
     pytest.param("recommended:fast,ettin17m", marks=pytest.mark.long),
     pytest.param("recommended:accurate,ettin17m", marks=pytest.mark.long),
+    pytest.param("recommended:accurate,deberta", marks=pytest.mark.long),
   ],
 )
 def test_it_compiles_for_v5e_without_the_host(name):
