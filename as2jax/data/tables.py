@@ -214,9 +214,7 @@ def _parquet(path: epath.Path) -> Table:
   try:
     with opened(path) as file:
       content = parquet.ParquetFile(file, page_checksum_verification=True).read()
-    return Table(
-      str(path), tuple(content.column_names), list(enumerate(content.to_pylist())), "row"
-    )
+    return _rows(str(path), tuple(content.column_names), content.to_pylist())
   except (pyarrow.ArrowException, OSError, UnicodeError) as error:
     text = " ".join(str(error).split())
     raise InputError(f"{path} cannot be read as Parquet ({text}); get the file again") from error
@@ -228,7 +226,18 @@ def _frame(frame: Any) -> Table:
   if len(set(columns)) < len(columns):
     raise InputError(f"the frame names a column twice ({', '.join(columns)}); rename one")
   rows = frame.where(frame.notna(), None).to_dict("records")
-  return Table("the frame", columns, list(enumerate(rows)), unit="row")
+  for row in rows:
+    for name in ("candidates", "labels"):
+      if hasattr(row.get(name), "tolist"):  # an array, as pandas reads the lists of Parquet
+        row[name] = row[name].tolist()
+  return _rows("the frame", columns, rows)
+
+
+def _rows(source: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
+  """Return a table without lines; where rows list candidates, columns are those of each."""
+  if any(isinstance(row.get("candidates"), list) for row in rows):
+    return Table(source, None, list(enumerate(rows)), unit="row")
+  return Table(source, columns, list(enumerate(rows)), unit="row")
 
 
 def named_columns(columns: Mapping[str, str] | str, names: Fields = NAMES) -> dict[str, str]:

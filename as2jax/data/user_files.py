@@ -162,7 +162,7 @@ def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
   records: list[tuple[int, str, dict[str, Any]]] = []
   faults = []
   for number, record in table.rows:
-    entries = record.get("candidates")
+    entries = _listed(table, number, record, name)
     if not isinstance(entries, list):
       records.append((number, ROW, record))
       continue
@@ -180,6 +180,23 @@ def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
         )
   table.refuse(faults)
   return records
+
+
+def _listed(table: Table, number: int, record: Mapping[str, Any], name: str) -> Any:
+  """Return a row's `candidates`, each an object with its label where `labels` are a list beside them."""
+  entries, labels = record.get("candidates"), record.get("labels")
+  if isinstance(entries, dict):
+    what = f"candidates is {quoted(str(entries))}; expected a list of texts or of objects"
+    raise table.error(what, number)
+  if not isinstance(entries, list) or not isinstance(labels, list):
+    return entries
+  if len(labels) != len(entries):
+    told = f"{len(labels)} labels for {len(entries)} candidates; give each candidate its label"
+    raise table.error(told, number)
+  found = []
+  for entry, label in zip(entries, labels, strict=True):
+    found.append((entry if isinstance(entry, dict) else {name: entry}) | {"label": label})
+  return found
 
 
 def _fields(
@@ -220,6 +237,8 @@ def _grouped(
       value = record.get(column)
       if name == "label" or value is None:
         continue
+      if name in IDS and isinstance(value, float) and value.is_integer():
+        value = int(value)  # of a frame, whose column lacks some
       if problem := text_problem(name, value):
         faults.append((number, problem))
       texts[name] = str(value)

@@ -120,6 +120,9 @@ def test_ids_are_kept_and_group(tmp_path):
   seven, eight = read_labelled(written(tmp_path, text, "mine.jsonl"))
   assert (seven.id, eight.id) == ("7", "8")
   assert [(c.id, c.text) for c in seven.candidates] == [("b", "x"), ("a", "z")]
+  # A column of a frame in which ids were missing holds floats.
+  frame = pandas.DataFrame({"qid": [7.0, 8.0], "query": "same?", "answer": "x", "label": 1})
+  assert [question.id for question in read_labelled(frame)] == ["7", "8"]
 
 
 def test_a_question_with_its_candidates_in_one_object(tmp_path):
@@ -142,6 +145,17 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
   own = read(written(tmp_path, json_lines(*objects), "mine.json"), labelled=False)
   assert [[c.text for c in q.candidates] for q in own.questions] == [["a", "b"], ["c"], []]
   assert [row["team"] for row in rows(own)] == [1, 1, 2]
+
+
+def test_lists_of_candidates_in_parquet_and_frames(tmp_path):
+  objects, path = [{"reply": "a", "label": 1}, {"reply": "b", "label": 0}], tmp_path / "x.parquet"
+  for row in ({"candidates": objects}, {"candidates": ["a", "b"], "labels": [1, 0]}):
+    frame = pandas.DataFrame([{"ask": "q", "team": 7, **row}])
+    frame.to_parquet(path)
+    lines = written(tmp_path, frame.to_json(orient="records", lines=True), "x.jsonl")
+    for source in (path, pandas.read_parquet(path), frame, lines):
+      found = content(source, columns="question=ask,candidate=reply")
+      assert found == [("q", "a", 1, 7), ("q", "b", 0, 7)], (source, row)
 
 
 def test_columns_by_common_names(tmp_path):
@@ -270,6 +284,12 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
   (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), "", "`sentence` and `answer` may both be the candidate; keep one, or name it: --columns candidate=", {}),
   (objects(GOOD | {"candidate": ["a", "b"]}), ":1", "the field candidate is '[\"a\", \"b\"]'; expected a text", {}),
   (objects(GOOD | {"candidate": "\ud800"}), ":1", "surrogate", {}),
+  (objects(GOOD | {"question_id": 1.5}), ":1", "the field question_id is '1.5'; expected a text", {}),
+  (objects(GOOD | {"label": 2}, GOOD | {"label": -1}), ":1", "label is '2'", {}),
+  (objects(GOOD | {"label": -1}), ":1", "label is '-1'", {}),
+  (objects({"question": "q", "candidates": {"a": 1}}), ":1", "candidates is \"{'a': 1}\"; expected a list", {}),
+  (objects({"question": "q", "candidates": ["a", "b"], "labels": [1]}), ":1", "1 labels for 2 candidates", {}),
+  (("mine.csv.zst", b"\x28\xb5\x2f\xfd\x04"), " is packed by Zstandard", "unpack it, or pack it by gzip", {}),
   (objects(GOOD | {"question_id": "a b"}), ":1", "question_id is 'a b'", {}),
   (objects(GOOD, GOOD | {"question_id": "a"}), ":1", "question_id is ''; give one on all lines or none", {}),
   (objects(GOOD | {"candidate_id": "a"}, GOOD), ":2", "candidate_id is ''; give one on all lines", {}),
