@@ -74,7 +74,7 @@ def entry() -> None:
   """Run the command line; a user's mistake is one message and status 2."""
   streams.prepare()
   preemption.listen_for_interrupt()
-  status = process.guarded(lambda: main(sys.argv[1:]))
+  status = process.guarded(lambda: main(sys.argv[1:]), words=process.in_words_of_main)
   preemption.work_is_done()
   sys.exit(status)
 

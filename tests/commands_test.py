@@ -5,14 +5,16 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import advice_test
 import pytest
 
-from as2jax.commands import app, train
-from as2jax.config import overrides
+from as2jax import main
+from as2jax.commands import app, process, train
+from as2jax.config import overrides, words
 from as2jax.data import tables
 from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
@@ -143,6 +145,35 @@ def test_own_files_take_the_place_of_a_jobs_data():
   assert asked.data.holdout == 0.2
   job = resolved(job="trecqa_triplet:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
   assert job.data.name == "files" and job.data.rules == () and job.model.name == "triplet"
+
+
+def test_pairs_are_trained_by_the_in_batch_softmax_and_evaluated_over_one_pool(tmp_path):
+  pairs, triples, labelled = (tmp_path / name for name in ("pairs.csv", "triples.csv", "faq.csv"))
+  pairs.write_text("Question;Answer\nwhy;so\n")
+  triples.write_text("anchor,positive,negative_1\nwhy,so,no\n")
+  labelled.write_text("question,answer,label\nwhy,so,1\n")
+
+  def kinds(recipe, file, *settings):
+    config = resolved(*settings, job="", recipe=recipe, files={"train": str(file)})
+    return config.model.name, config.loss.name, config.evaluation.task
+
+  in_batch = ("in_batch_softmax", "retrieve")
+  for file in (pairs, triples):
+    assert kinds("fast", file) == ("biencoder", *in_batch)
+    assert kinds("bm25", file)[2] == "retrieve"
+  assert kinds("triplet", pairs) == ("biencoder", *in_batch)
+  assert kinds("triplet", triples) == ("triplet", "triplet", "rerank")
+  assert kinds("accurate", triples) == ("crossencoder", "list_softmax", "rerank")
+  assert kinds("fast", labelled) == ("biencoder", "list_softmax", "rerank")
+  with pytest.raises(InputError, match="crossencoder learns from wrong ones: take the recipe fast"):
+    kinds("accurate", pairs)
+  small, other = (
+    resolved(*settings, job="", recipe="fast", files={"train": str(pairs)})
+    for settings in ((), ("encoder.pretrained=bert-large-uncased",))
+  )
+  assert (small.encoder.pretrained, small.optimizer.rate) == (words.MINILM, 1e-4)
+  assert (other.encoder.pretrained, other.optimizer.rate) == ("bert-large-uncased", 2e-5)
+  assert small.data.holdout == 0.1 and small.select == "mrr"
 
 
 def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
@@ -312,6 +343,30 @@ def test_a_run_without_vectors_indexes_nothing(finished_run, tmp_path, capsys):
   message = capsys.readouterr().err.splitlines()[-1]
   assert message.startswith(f"as2jax: {run} cannot index documents: crossencoder has no vectors")
   assert not (tmp_path / "x").exists()
+
+
+def test_the_advice_of_a_message_is_followed_as_it_is_given(tmp_path, capsys, monkeypatch):
+  """Of a verb and of as2jax.main: what the message says to add makes the same command go on."""
+  monkeypatch.setattr("as2jax.commands.process.begin_run", lambda *arguments, **options: None)
+  monkeypatch.chdir(tmp_path)
+  pathlib.Path("faq.csv").write_text("ask,answer,label\nwhy,so,1\nwhy,no,0\nwho,,0\nhow,by,?\n")
+  own, data = str(ROOT / "configs" / "own.py"), "--config.data"
+  verb = (["train", "--recipe=bm25", "--test=faq.csv", "-o", "runs/x"], app.run)
+  flags = [f"--config={own}:bm25", "--workdir=runs/y", f"{data}.test=faq.csv"]
+  flags += ["--config.evaluation.splits=test"]
+
+  def main_run(arguments):
+    return process.guarded(lambda: main.main(arguments), words=process.in_words_of_main)
+
+  for arguments, run in (verb, (flags, main_run)):
+    for advice in (r"(--\S*columns[ =]question=)COLUMN", r"leave them out: (--\S+)"):
+      assert run(arguments) == 2
+      added = re.search(advice, capsys.readouterr().err)[1].removesuffix(")")
+      if added.endswith("question="):
+        added += "ask"
+      arguments = [*arguments, *added.split()]
+    assert run(arguments) == 0, capsys.readouterr().err
+  capsys.readouterr()
 
 
 def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypatch):

@@ -171,7 +171,11 @@ def test_a_value_out_of_range_is_named(setting, tmp_path):
     ({"data__max_length": 1000}, "x", "128 positions"),
     ({"sharding__tensor": 7}, "x", "devices"),
     ({"encoder__pretrained": "./zebra"}, "x", "no such folder"),
-    ({"encoder__pretrained": "package:zebra/model"}, "x", "pip install"),
+    (
+      {"encoder__pretrained": "package:zebra/model", "data__train": "absent.csv"},
+      "x",
+      "pip install",
+    ),
     ({"optimizer__lr_multipliers": (("zebra/", 0.0),)}, "x", "encoder/embeddings"),
   ],
 )
@@ -185,13 +189,13 @@ def test_what_cannot_be_run_is_one_message(settings, folder, message, tmp_path):
 def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent):
   """The download goes to a closed port, as a machine without a network would fail."""
   closed = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "all")}
-  data = ["--config.data.name=sample"] if absent == "encoder" else []
+  # Weights are looked for before data are read.
+  data = ["--config.data.name=files", "--config.data.train=absent.csv"]
   started = time.monotonic()
   process = command(
-    f"--config={TRIPLET}",
+    *([f"--config={TRIPLET}", *data] if absent == "encoder" else [f"--config={TRIPLET}:minilm"]),
     "--workdir",
     str(tmp_path / "x"),
-    *data,
     AS2JAX_DATA=str(tmp_path),
     AS2JAX_CACHE=str(tmp_path / "cache"),
     HF_HOME=str(tmp_path / "hub"),
@@ -201,7 +205,8 @@ def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent
   output, errors = process.communicate(timeout=120)
   assert process.returncode == 2 and output == ""
   device, *phases, error = errors.splitlines()
-  assert device.startswith(f"{tmp_path / 'x'}: CPU (") and phases == ["reading"], errors
+  about = f"{tmp_path / 'x'}: triplet, trained by triplet; CPU ("
+  assert device.startswith(about) and phases == ["reading"], errors
   assert error.startswith("as2jax: "), errors
   wanted = {
     "data": ["WikiQA-train.tsv", str(tmp_path / "wikiqa"), "AS2JAX_DATA", ":sample"],

@@ -32,7 +32,9 @@ def read(
   path = epath.Path(file)
   named = named_columns(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES:
-    rows = _rows(open_table(path), named)
+    table = open_table(path)
+    table.refuse()
+    rows = _rows(table, named)
   elif columns:
     raise InputError(
       f"--columns={columns}: {file} is read as a text a line; a file with columns ends in "

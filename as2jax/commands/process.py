@@ -144,6 +144,12 @@ def _described(error: Exception) -> tuple[int, str]:
   )
 
 
+def in_words_of_main(text: str) -> str:
+  """Return a message that advises a verb's options in the flags of `python -m as2jax.main`."""
+  text = re.sub(r"(?<!as )--drop\b", "--config.data.drop=true", text)
+  return re.sub(r"--columns (?=[a-z])", "--config.data.columns=", text)
+
+
 def in_words_of_the_command(text: str, options: Collection[str]) -> str:
   """Return a message about `python -m as2jax.main`'s flags in the words of a verb with `options`.
 

@@ -29,7 +29,7 @@ app = typer.Typer()
   epilog=examples(
     "as2jax train wikiqa_triplet:minilm,grouped -o runs/x",
     "as2jax train wikiqa_triplet:sample -o runs/y --set epochs=3 --seeds 3",
-    "as2jax train --recipe=triplet:minilm --train=faq.csv --dev=dev.csv -o runs/faq",
+    "as2jax train --recipe=fast --train=faq.csv --dev=dev.csv -o runs/faq",
     "as2jax train runs/x                                    (goes on with it)",
     "as2jax train runs/x --seeds=5                          (adds seeds to it)",
   )
@@ -87,16 +87,17 @@ def resolve(
 
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides, recipes
+  from as2jax.data import user_files
 
   if bool(job) == bool(recipe):
     raise InputError(
       "name a job, such as wikiqa_triplet:minilm (as2jax list jobs), or for your own files a recipe: "
-      "--recipe=triplet:minilm --train=FILE"
+      "--recipe=fast --train=FILE"
     )
   if recipe and not any(files.values()):
     raise InputError("--recipe wants your questions: --train=FILE")
   if recipe:
-    job = "own:" + recipe.replace(":", ",", 1)
+    job = recipes.own_job(recipe, [setting.partition("=")[0] for setting in settings])
   elif os.path.isfile(os.path.join(job, "config.json")):
     folder = folder or job
     job = f"rerun:{os.path.join(job, 'config.json')}"
@@ -104,6 +105,9 @@ def resolve(
     raise InputError("the run's folder is missing: -o runs/x")
   config = job_files.load(job, allow_code)
   if any(files.values()):
+    form = user_files.form_of(files.get("train") or files.get("test", ""), columns)
+    if form != user_files.LABELLED:
+      config = recipes.on_pairs(config, negatives=form == user_files.WITH_NEGATIVES)
     config = overrides.apply(config, recipes.own_files(config, files))
   own = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop
   values = overrides.parse(config, own + settings)

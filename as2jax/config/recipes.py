@@ -4,8 +4,9 @@ Each sets `model`, `loss` and how it is trained in a base config. What a paper l
 whose comment says so.
 """
 
+import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -397,6 +398,8 @@ SYSTEMS: dict[str, words.Recipe] = {
 LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25", "document_order")
 UNTRAINED = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
 BASELINES = (*LEXICAL, *UNTRAINED)
+BI_ENCODERS = ("biencoder", "sentence_bert", "triplet", "siamese")
+IN_BATCH = "in_batch_softmax"
 OWN_VECTORS: dict[str, words.Recipe] = {  # of the baselines that read no transformer
   "glove": functools.partial(static, vectors=GLOVE, lower=True),
   "fasttext": functools.partial(static, vectors="fasttext/crawl-300d-2M.vec", lower=False),
@@ -501,9 +504,15 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
 
 
 def own(argument: str) -> ConfigDict:
-  """Return the config of a recipe on one's own files: `triplet,minilm` names it and further words."""
+  """Return the config of a recipe on one's own files: `triplet,mpnet` names it and further words.
+
+  Without a word for an encoder it reads MiniLM, but for recipes that read weights of their own.
+  """
   config = base.get_config()
-  name = _one_name(argument, NAMES, "one recipe of", "such as own:triplet,minilm")
+  name = _one_name(argument, NAMES, "one recipe of", "such as own:triplet,mpnet")
+  named = words.split(argument)
+  if name not in (*OWN_VECTORS, "reranker") and not {"sample", *words.ENCODERS} & set(named):
+    argument += ",minilm"
   if name in RECOMMENDED:
     recommended(config, name, argument, (name,))
   elif name in SYSTEMS:
@@ -514,6 +523,43 @@ def own(argument: str) -> ConfigDict:
   if config.data.name != "sample":
     config.data.name = "files"
   return config
+
+
+def own_job(argument: str, keys: Iterable[str]) -> str:
+  """Return the job of a recipe; where settings name its encoder, no rate is MiniLM's."""
+  argument = argument.replace(":", ",", 1)
+  if "encoder.pretrained" in keys and not set(words.ENCODERS) & set(words.split(argument)):
+    argument += ",bert_base"
+  return f"own:{argument}"
+
+
+def on_pairs(config: ConfigDict, *, negatives: bool) -> ConfigDict:
+  """Return the config of training on pairs of question and right answer, with or without wrong ones.
+
+  A bi-encoder learns by the in-batch softmax (the other answers of the batch are wrong ones), and all
+  rankers are evaluated over one pool of answers. With `negatives` a config with a loss of its own
+  stays.
+
+  InputError: the system learns from wrong answers, and there are none.
+  """
+  model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
+  trains = model.has_parameters and config.epochs > 0
+  loss = config.loss.name
+  if loss == "distillation" or (negatives and trains and loss not in ("list_softmax", IN_BATCH)):
+    return config
+  config = copy.deepcopy(config).unlock()
+  if trains and config.model.name in BI_ENCODERS:
+    words.in_batch(config)
+  elif trains and negatives:
+    return config.lock()
+  elif trains:
+    raise InputError(
+      f"the file has right answers alone, and {config.model.name} learns from wrong ones: take the "
+      "recipe fast, or add columns negative, negative_1 … of wrong answers"
+    )
+  config.data.update({"negatives": "paragraph", "train_filter": "answerable"})
+  config.evaluation.task, config.select = "retrieve", "mrr"
+  return config.lock()
 
 
 def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:

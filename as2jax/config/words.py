@@ -39,6 +39,7 @@ def _sets(about: str, values: dict[str, Any]) -> Recipe:
   return recipe
 
 
+bert_base = _sets("Read BERT-base.", {"encoder.pretrained": "bert-base-uncased"})
 minilm = _sets("Read all-MiniLM-L6-v2, small and real.", {"encoder.pretrained": MINILM})
 mpnet = _sets(
   "Read all-mpnet-base-v2, of BERT-base's size.",
@@ -129,6 +130,7 @@ def distil(config: ConfigDict) -> None:
 
 
 ENCODERS: dict[str, Recipe] = {
+  "bert_base": bert_base,
   "minilm": minilm,
   "mpnet": mpnet,
   "ettin17m": ettin17m,

@@ -17,6 +17,9 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 from as2jax.runtime.streams import visible
 
+UNLABELLED = (
+  "no labels: it can be ranked, or trained on where every answer is right (--recipe=fast)"
+)
 VERDICTS = ("differs", "documented", "match", "")  # on counts, the worst first
 
 
@@ -53,6 +56,8 @@ def data_card(dataset: Dataset) -> dict[str, Any]:
       "fingerprint": dataset.fingerprints[name],
       "content": dataset.contents.get(name, "unknown"),
     }
+    if name in dataset.forms:
+      splits[name]["form"] = dataset.forms[name]
   verdict = _worst([of_split["verdict"] for of_split in splits.values()])
   return {
     "name": dataset.name,
@@ -157,14 +162,14 @@ def check_files(
     own = user_files.read(path, labelled=None, columns=columns, drop=drop)
     read[path if name in read else name] = own
   splits = {split: own.questions for split, own in read.items()}
-  card = data_card(datasets.of_questions("files", splits, ", ".join(paths)))
+  forms = {split: own.form for split, own in read.items()}
+  card = data_card(datasets.of_questions("files", splits, ", ".join(paths), forms))
   told = []
   for split, own in read.items():
-    card["splits"][split] |= {"rows": asdict(own.problems), "labelled": own.labelled}
+    card["splits"][split] |= {"rows": asdict(own.problems)}
     if str(own.problems):
       told.append(f"{split}: {own.problems}")
-    if not own.labelled:
-      told.append(f"{split} has no labels: it can be ranked alone")
+    told.append(f"{split}: {own.form}" if own.form else f"{split}: {UNLABELLED}")
   print(json.dumps(card, ensure_ascii=False) if as_json else "\n".join([text_of(card), *told]))
   return 0
 
@@ -179,7 +184,7 @@ def convert(
   tables.check_target(target, "the target", source=source)
   if datasets.is_named(source):
     data = datasets.by_address(source, columns=columns, drop=drop)
-    own = OwnFile(data.splits[data.split], {}, Problems(), True)
+    own = OwnFile(data.splits[data.split], {}, Problems(), user_files.LABELLED)
   else:
     own = user_files.read(source, labelled=None, columns=columns, drop=drop)
   rows = list(user_files.rows(own))

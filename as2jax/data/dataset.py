@@ -93,6 +93,7 @@ class Dataset:
     missing: split -> the names of its files, of the splits whose files are not all there.
     filter: which questions `questions` and what follows from it give; `splits` hold all.
     split: the split, or the union of splits, that was asked for; "" for all of them.
+    forms: of a user's files, split -> `user_files.LABELLED`, `PAIRS` or `WITH_NEGATIVES`.
 
   """
 
@@ -109,6 +110,7 @@ class Dataset:
   missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   filter: str = "all"
   split: str = ""
+  forms: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def facts(self) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, int]]:
     """Return `statistics` and `overlap`, computed where the data set was not prepared."""
@@ -215,10 +217,15 @@ def refuse(name: str, columns: Mapping[str, str] | str | None, drop: bool) -> No
     raise InputError(f"{given} for your own files; leave it out for the data set {name}")
 
 
-def of_questions(name: str, splits: Mapping[str, tuple[Question, ...]], source: str) -> Dataset:
-  """Return a data set of a user's questions, which have no official filter."""
+def of_questions(
+  name: str,
+  splits: Mapping[str, tuple[Question, ...]],
+  source: str,
+  forms: Mapping[str, str] = {},  # noqa: B006 (never changed)
+) -> Dataset:
+  """Return a data set of a user's questions, which have no official filter; `forms` as `Dataset.forms`."""
   prints = {split: fingerprint(questions) for split, questions in splits.items()}
-  return Dataset(name, splits, "answerable", source, prints)
+  return Dataset(name, splits, "answerable", source, prints, forms=forms)
 
 
 def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bool) -> Dataset:
@@ -230,8 +237,8 @@ def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bo
     name = path.name.partition(".")[0]
     if name in SPECS:  # wikiqa.csv is not the data set wikiqa
       name = "files"
-  questions = user_files.read_labelled(source, columns=columns, drop=drop)
-  return of_questions(name, {split: questions}, where)
+  own = user_files.read(source, labelled=True, columns=columns, drop=drop)
+  return of_questions(name, {split: own.questions}, where, {split: own.form})
 
 
 def _only(data: Dataset, split: str) -> Dataset:
@@ -282,7 +289,6 @@ def load(
   if pool and not spec.is_pool:
     pools = ", ".join(spec.name for spec in SPECS.values() if spec.is_pool)
     raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
-  source = find(spec, data_folder(root), stored / "downloads" / name, download=download)
   try:
     from as2jax.data.prepared import prepared  # imports tensorflow_datasets
   except ImportError as error:
@@ -290,6 +296,7 @@ def load(
       f"the data set {name} needs {error.name}, which is not installed: pip install 'as2jax[train]'; "
       "your own files need nothing more"
     ) from error
+  source = find(spec, data_folder(root), stored / "downloads" / name, download=download)
   try:
     copy = prepared(spec, source, stored)
   except OSError as error:

@@ -43,7 +43,10 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
   dataset = dataclasses.replace(dataset, splits=_changed(dataset, section))
-  return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
+  if task != "retrieve":
+    return dataset
+  # A question that is held out is asked of all answers of its file.
+  return pooled(dataset, negatives=section.negatives, beside={holdout.NAME: "train"})
 
 
 def _changed(dataset: Dataset, section: Any, *, rules: bool = True) -> Splits:
@@ -99,14 +102,15 @@ def _own(section: Any) -> Dataset:
       f"data.name = {section.name!r} needs the paths of your files: give data."
       + ", data.".join(paths)
     )
-  splits = {}
+  splits, forms = {}, {}
   for split, path in paths.items():
     if path and section.name == ASNQ_FILES:
       splits[split] = asnq.read_asnq(epath.Path(path).expanduser())
     elif path:  # of training questions a teacher's scores will do
       needed = None if split == "train" and section.teachers else True
-      splits[split] = user_files.read(path, labelled=needed, **how).questions
-  return datasets.of_questions(section.name, splits, ", ".join(filter(None, paths.values())))
+      own = user_files.read(path, labelled=needed, **how)
+      splits[split], forms[split] = own.questions, own.form
+  return datasets.of_questions(section.name, splits, ", ".join(filter(None, paths.values())), forms)
 
 
 def _known(section: Any) -> Dataset:

@@ -8,6 +8,7 @@ from as2jax.data import mined
 from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.record import Candidate, Passage, Pool, Query, Question, make_query
 from as2jax.data.text import normalise
+from as2jax.data.user_files import PAIRS, WITH_NEGATIVES
 from as2jax.runtime.errors import InputError
 
 
@@ -40,16 +41,24 @@ def retrieval(dataset: Dataset, *, negatives: str, text_rules: Sequence[str]) ->
   return _over(dataset, Splits(dataset.splits, lambda split: make(pools[split])), pools)
 
 
-def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
+def pooled(dataset: Dataset, *, negatives: str, beside: Mapping[str, str] = {}) -> Retrieval:  # noqa: B006
   """Turn a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
-  Passages are the distinct sentences, queries the questions that have a positive one. The training
+  Passages are the distinct sentences, queries the questions that have a positive one. The pool of a
+  split that `beside` names has the sentences of another split behind its own. The training
   questions keep their own candidates where `negatives` are of the `paragraph`, else the gold one and
   what was mined for them.
   """
-  pools = Splits(
-    dataset.splits, lambda split: pool_of(dataset.splits[split], merge=split != "train")
-  )
+
+  def pool(split: str) -> Pool:
+    asked = dataset.splits[split]
+    whole = pool_of(asked, merge=split != "train")
+    if split not in beside:
+      return whole
+    every = pool_of((*asked, *dataset.splits[beside[split]]), merge=False)
+    return dataclasses.replace(whole, passages=every.passages)
+
+  pools = Splits(dataset.splits, pool)
 
   def questions(split: str) -> tuple[Question, ...]:
     if split != "train":
@@ -59,6 +68,11 @@ def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
     return mined.carried(aligned(pools[split]), dataset.splits[split])
 
   return _over(dataset, Splits(dataset.splits, questions), pools)
+
+
+def of_pairs(dataset: Dataset) -> bool:
+  """Tell whether a user's files hold pairs of question and right answer, with or without wrong ones."""
+  return any(form in (PAIRS, WITH_NEGATIVES) for form in dataset.forms.values())
 
 
 def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:

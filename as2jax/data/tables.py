@@ -5,6 +5,7 @@ delimiters, line breaks and doubled quotation marks. Of tab-separated files some
 others a quotation mark is a character: `is_quoted` tells them apart.
 """
 
+import csv
 import dataclasses
 import difflib
 import importlib.util
@@ -29,14 +30,14 @@ MARK = "\ufeff"  # by which Excel knows UTF-8
 JSON = (".jsonl", ".json", ".ndjson")
 SUFFIXES = (*JSON, ".parquet", *DELIMITERS)
 PYARROW = "Parquet needs pyarrow, which is not installed: pip install 'as2jax[parquet]'"
-SHOWN = 5  # rows that a refusal names
+SHOWN = 10  # rows that a refusal names
 log = logging.getLogger(__name__)
 # Field -> the column names by which it is known, without case, blanks, hyphens and underscores.
 NAMES: dict[str, tuple[str, ...]] = {
-  "question": ("question", "query", "questiontext", "querytext"),
+  "question": ("question", "query", "questiontext", "querytext", "anchor"),
   "candidate": (
     "candidate", "sentence", "answer", "text", "passage", "document", "response", "candidatetext",
-    "answertext",
+    "answertext", "positive",
   ),
   "label": (
     "label", "iscorrect", "correct", "isrelevant", "relevant", "relevance", "isanswer", "target",
@@ -64,6 +65,7 @@ class Table:
     columns: of the header; None of JSON, whose rows have columns of their own.
     rows: (number, {column: value}) of each row; {} where all cells are empty.
     unit: what `number` counts: "line" (from 1) or "row" (from 0; Parquet, frames).
+    faults: (number, kind, what is wrong) of rows, those that could not be read among them.
 
   """
 
@@ -71,6 +73,7 @@ class Table:
   columns: tuple[str, ...] | None
   rows: list[tuple[int, dict[str, Any]]]
   unit: str = "line"
+  faults: list[tuple[int, str, str]] = dataclasses.field(default_factory=list)
 
   def place(self, number: int) -> str:
     """Name a row for a message."""
@@ -85,19 +88,20 @@ class Table:
     place = f" row {number}" if self.unit == "row" else str(number)
     return InputError(f"{self.source}:{place}: {problem}")
 
-  def refuse(self, faults: Sequence[tuple[int, str]]) -> None:
-    """Raise one InputError for all faults, each a (row number, problem); none where there is none."""
-    if not faults:
+  def refuse(self, summary: str = "") -> None:
+    """Raise one InputError for all `faults`, the first of them by row; none where there is none."""
+    if not self.faults:
       return
-    (number, problem), *others = sorted(faults, key=lambda fault: fault[0])
-    told = [problem, *(f"{self.place(n)}: {what}" for n, what in others[: SHOWN - 1])]
-    if len(faults) > SHOWN:
-      told.append(f"{len(faults) - SHOWN} more")
-    raise self.error("; ".join(told), number)
+    self.faults.sort(key=lambda fault: fault[0])
+    (number, _, problem), *others = self.faults
+    told = [problem, *(f"{self.place(n)}: {what}" for n, _, what in others[: SHOWN - 1])]
+    if len(self.faults) > SHOWN:
+      told.append(f"{len(self.faults) - SHOWN} more")
+    raise self.error("; ".join(told) + summary, number)
 
 
 def open_table(source: Any) -> Table:
-  """Read the table in a file (also packed by gzip), or of a pandas frame.
+  """Read the table in a file (also packed by gzip), or of a pandas frame, with its `faults`.
 
   Raises InputError: no such file, no table, pyarrow not installed; names file and lines.
   """
@@ -116,14 +120,29 @@ def open_table(source: Any) -> Table:
   return _delimited(path, text, suffix)
 
 
+def header(path: epath.Path) -> Table:
+  """Return the table of a file without its rows, from its first line: of JSON the first object's fields."""
+  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
+  if suffix == ".parquet":
+    table = _parquet(path)
+    return dataclasses.replace(table, rows=[])
+  with opened(path) as file:
+    first = decoded(file.readline(), path)
+  if suffix in JSON or (suffix not in DELIMITERS and first.lstrip()[:1] in ("{", "[")):
+    return Table(str(path), tuple(json_object(first)[0]), [])
+  separator = "\t" if suffix == ".tsv" else _delimiter(first)
+  cells = next(csv.reader([first], delimiter=separator), [])
+  return Table(str(path), tuple(cells), [])
+
+
 def _json_lines(path: epath.Path, text: str) -> Table:
-  table, faults = Table(str(path), None, []), []
+  table = Table(str(path), None, [])
   for number, line in enumerate(text.rstrip().split("\n"), 1):
     row, problem = json_object(line) if line.strip() else ({}, "")
     if problem:
-      faults.append((number, problem))
-    table.rows.append((number, row))
-  table.refuse(faults)
+      table.faults.append((number, "that are no JSON object", problem))
+    else:
+      table.rows.append((number, row))
   return table
 
 
@@ -145,7 +164,7 @@ def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
   """Read CSV, or cells between tabs; what the first line has most of separates cells."""
   delimiter = "\t" if suffix == ".tsv" else _delimiter(text)
   plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
-  table, faults = Table(str(path), (), []), []
+  table = Table(str(path), (), [])
   records: Iterable[tuple[int, list[str]]]
   if plain:
     lines = text.removesuffix("\n").split("\n")
@@ -162,12 +181,12 @@ def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
       table.rows.append((number, {}))
     elif len(cells) != len(table.columns):
       problem = f"{len(cells)} columns in {quoted(', '.join(cells))}; expected {len(table.columns)}"
-      faults.append((number, f"{problem}: {', '.join(table.columns)}"))
+      told = f"{problem}: {', '.join(table.columns)}"
+      table.faults.append((number, "with another number of cells than the header", told))
     else:
       table.rows.append((number, dict(zip(table.columns, cells))))
   while table.rows and not table.rows[-1][1]:  # empty lines at the end are none
     del table.rows[-1]
-  table.refuse(faults)
   return table
 
 
@@ -243,6 +262,8 @@ def _rows(source: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> 
 def named_columns(columns: Mapping[str, str] | str, names: Fields = NAMES) -> dict[str, str]:
   """Return {field: column} of a mapping, or of a text `question=query,candidate=answer`.
 
+  `label=` says that no column is the label.
+
   Raises InputError: another text, a field that there is not, or one column for two fields.
   """
   where = f"columns {columns!r}"
@@ -253,7 +274,7 @@ def named_columns(columns: Mapping[str, str] | str, names: Fields = NAMES) -> di
   named: dict[str, str] = {}
   for field, column in pairs:
     field, column = field.strip(), column.strip()
-    if field not in names or not column:
+    if field not in names or not (column or field == "label"):
       near = difflib.get_close_matches(field, names, 1)
       hint = f"did you mean {near[0]!r}? " if near else ""
       raise InputError(
@@ -289,13 +310,15 @@ def resolve_columns(
   there = f"there are {quoted(', '.join(map(str, columns)), 120)}"
   resolved: dict[str, str] = {}
   for field, column in named.items():
+    if not column:
+      continue
     same = [c for c in columns if _simple(c) == _simple(column)]
     if not same:
       problem = f"there is no column {column!r}, which was named for {field}; {there}"
       raise table.error(problem, number)
     resolved[field] = column if column in same else same[0]
   for field, known in names.items():
-    if field in resolved:
+    if field in resolved or field in named:
       continue
     found = [c for c in columns if _simple(c) in known and c not in resolved.values()]
     exact = [c for c in found if c.strip().lower() == field]

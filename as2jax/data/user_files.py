@@ -1,7 +1,11 @@
 """Questions and candidates of users: the tables that `tables` reads, grouped by question."""
 
+import contextlib
 import dataclasses
+import difflib
+import json
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +22,16 @@ REQUIRED = ("question", "candidate")
 CONTEXT = ("previous", "next", "title")
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
 ROW, LISTED, WHOLE = "row", "listed", "whole"  # a candidate, one of a question's list, no candidate
+# What a table with labels, or one to train on, holds.
+LABELLED = "labelled candidates"
+PAIRS = "pairs of question and right answer"
+WITH_NEGATIVES = "pairs of question and right answer with wrong answers"
+# Kinds of faults of rows, as the counts of a message say them.
+EMPTY = "without a question or a candidate"
+NO_LABEL = "with a label other than 0 or 1, yes or no, true or false"
+NO_TEXT = "with a field that is no text"
+NO_ID = "without an id where others have one, or with one that has white space"
+OTHER = "whose id or group is that of another row"
 log = logging.getLogger(__name__)
 
 
@@ -27,7 +41,7 @@ class Problems:
 
   Attributes:
     rows: how many there are.
-    empty: numbers of the rows without a question or without a candidate.
+    wrong: kind of fault -> numbers of the rows that have it.
     repeated: of those that repeat a candidate of their question with the same label.
     contradictory: of those that repeat a candidate with another label.
     place: "line" or "row".
@@ -35,17 +49,17 @@ class Problems:
   """
 
   rows: int = 0
-  empty: list[int] = dataclasses.field(default_factory=list)
+  wrong: dict[str, list[int]] = dataclasses.field(default_factory=dict)
   repeated: list[int] = dataclasses.field(default_factory=list)
   contradictory: list[int] = dataclasses.field(default_factory=list)
   place: str = "line"
 
   def __str__(self) -> str:
     parts = []
-    for numbers, what in (
-      (self.empty, "without a question or a candidate"),
-      (self.repeated, "repeating a candidate of their question"),
-      (self.contradictory, "repeating one with another label"),
+    for what, numbers in (
+      *self.wrong.items(),
+      ("repeating a candidate of their question", self.repeated),
+      ("repeating one with another label", self.contradictory),
     ):
       if numbers:
         shown = ", ".join(map(str, numbers[: tables.SHOWN])) + ", …" * (len(numbers) > tables.SHOWN)
@@ -79,14 +93,14 @@ class OwnFile:
     questions: in the order of first sight.
     others: (question id, candidate id) -> the other columns of its row, by their own names.
     problems: what is odd in it.
-    labelled: whether it has labels, and they were read.
+    form: `LABELLED`, `PAIRS` or `WITH_NEGATIVES`; "" where no label was read.
 
   """
 
   questions: tuple[Question, ...]
   others: Mapping[tuple[str, str], Mapping[str, Any]]
   problems: Problems
-  labelled: bool
+  form: str
 
 
 def read_labelled(
@@ -107,14 +121,15 @@ def read(
   `candidates`, a list of texts or objects. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
   in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
-  A row with candidates is a whole question: its id may not occur again.
+  A row with candidates is a whole question: its id may not occur again. Without a column of labels
+  the candidate of each row is right, and those in the columns `negative`, `negative_1` … are wrong.
 
   Args:
     source: a path, or a pandas frame.
-    labelled: whether labels are read: needed (True), ignored (False), or read where there is a
-      column (None).
+    labelled: whether labels are read: needed (True; of pairs each candidate is right), ignored
+      (False), or read where there is a column of labels or of negatives (None).
     columns: {field: column}, or as text: `question=query,label=is_correct`.
-    drop: whether rows without text, and those that repeat a candidate with its label, are left out;
+    drop: whether rows that are wrong, and those that repeat a candidate with its label, are left out;
       else the first are an error, and the second kept and logged.
 
   Raises InputError: anything else; names file, lines and values.
@@ -122,27 +137,57 @@ def read(
   """
   named = tables.named_columns(columns)
   table = tables.open_table(source)
-  problems, faults = Problems(len(table.rows), place=table.unit), []
+  if not table.rows:
+    table.refuse()
+  problems, form = Problems(place=table.unit), ""
   if table.columns == HEADER and table.unit == "line" and not named:
-    labelled = labelled is not False
-    groups = _of_wikiqa(source, labelled)
+    problems.rows = len(table.rows)
+    form = LABELLED * (labelled is not False)
+    groups = _of_wikiqa(source, labelled is not False)
   else:
     records = _records(table, named.get("candidate", "candidate"))
-    fields = _fields(table, records, named, labelled)
-    labelled = "label" in fields
-    groups = _grouped(table, records, fields, problems, faults)
-    problems.rows = len(records)
-  questions, others = _questions(groups, problems, faults, drop)
-  if problems.empty and not drop:
-    what = f"{problems}; mend the file, or leave them out: --drop"
-    faults.append((problems.empty[0], what))
-  table.refuse(faults)
+    problems.rows = len(records) + len(table.faults)
+    fields, form, negatives = _fields(table, records, named, labelled)
+    groups = _grouped(table, records, fields, negatives, labels=bool(form))
+  questions, others = _questions(groups, table, problems, drop)
+  for number, kind, _ in table.faults:
+    problems.wrong.setdefault(kind, []).append(number)
+  if not drop:
+    table.refuse(f". {problems}; mend the file, or leave them out: --drop")
   if not questions:
     raise table.error("no row holds a question and a candidate; add one candidate a line")
   if str(problems):
-    told = "%s: %s; rows without text and repeated ones are left out" if drop else "%s: %s"
+    told = "%s: %s; rows that are wrong and repeated ones are left out" if drop else "%s: %s"
     log.warning(told, table.source, problems)
-  return OwnFile(questions, others, problems, labelled)
+  if form:
+    log.info("%s: %s, %d questions", table.source, form, len(questions))
+  return OwnFile(questions, others, problems, form)
+
+
+def form_of(path: epath.PathLike, columns: Mapping[str, str] | str = "") -> str:
+  """Tell from its columns what a file holds to train on; `LABELLED` where its first line tells nothing.
+
+  Raises InputError: there is no column of questions or candidates, or another is named that is not there.
+  """
+  path = epath.Path(path).expanduser()
+  if not path.is_file():  # whoever reads it says so
+    return LABELLED
+  table, named = tables.header(path), tables.named_columns(columns)
+  if not table.columns or "candidates" in table.columns:
+    return LABELLED
+  return _form(table.columns, tables.resolve_columns(table.columns, named, table, needed=REQUIRED))
+
+
+def _form(columns: Sequence[str], fields: Mapping[str, str]) -> str:
+  if "label" in fields:
+    return LABELLED
+  return WITH_NEGATIVES if _negatives(columns, fields) else PAIRS
+
+
+def _negatives(columns: Sequence[str], fields: Mapping[str, str]) -> list[str]:
+  """Return the columns of wrong answers: `negative`, `negatives`, `negative_1`, `hard negative 2` …."""
+  of_wrong = re.compile(r"(hard)?[ _-]*negatives?[ _-]*\d*", re.IGNORECASE)
+  return [c for c in columns if of_wrong.fullmatch(c.strip()) and c not in fields.values()]
 
 
 def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
@@ -160,7 +205,6 @@ def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
 def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
   """Return (number, kind, record) of each row; a list of candidates gives one record each."""
   records: list[tuple[int, str, dict[str, Any]]] = []
-  faults = []
   for number, record in table.rows:
     entries = _listed(table, number, record, name)
     if not isinstance(entries, list):
@@ -175,10 +219,8 @@ def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
       elif isinstance(entry, str):
         records.append((number, LISTED, {**shared, name: entry}))
       else:
-        faults.append(
-          (number, f"a candidate is {quoted(str(entry))}; expected a text or an object")
-        )
-  table.refuse(faults)
+        what = f"a candidate is {quoted(str(entry))}; expected a text or an object"
+        table.faults.append((number, NO_TEXT, what))
   return records
 
 
@@ -204,35 +246,68 @@ def _fields(
   records: Sequence[tuple[int, str, dict[str, Any]]],
   named: Mapping[str, str],
   labelled: bool | None,
-) -> dict[str, str]:
-  """Return the column of each field that is read; `label` only where labels are."""
+) -> tuple[dict[str, str], str, list[str]]:
+  """Return the column of each field that is read, `OwnFile.form`, and the columns of wrong answers.
+
+  The field `label` is there only where labels are read.
+  """
   columns = table.columns
   if columns is None:
     columns = tuple(dict.fromkeys(name for _, _, record in records for name in record))
   needed = ["question"]
   if any(kind != WHOLE for _, kind, _ in records):
-    needed += ["candidate", "label"] if labelled else ["candidate"]
+    needed.append("candidate")
   fields = tables.resolve_columns(columns, named, table, needed=needed)
   if labelled is False:
     fields.pop("label", None)
-  return fields
+    return fields, "", []
+  form, negatives = _form(columns, fields), _negatives(columns, fields)
+  if form == LABELLED:
+    return fields, form, []
+  if form == PAIRS and labelled is None:
+    return fields, "", []
+  if "label" not in named:
+    _check_pairs(table, columns, records, fields, negatives)
+  return fields, form, negatives
+
+
+def _check_pairs(
+  table: Table,
+  columns: Sequence[str],
+  records: Sequence[tuple[int, str, dict[str, Any]]],
+  fields: Mapping[str, str],
+  negatives: Sequence[str],
+) -> None:
+  """Raise InputError where a table without a column of labels may have one by another name."""
+  others = [c for c in columns if c not in fields.values() and c not in negatives]
+  listed = any(kind != ROW for _, kind, _ in records)
+  if listed or difflib.get_close_matches("label", others):
+    tables.resolve_columns(columns, {}, table, needed=("label",))
+  for column in others:
+    values = {str(record.get(column) or "").strip() for _, _, record in records} - {""}
+    if len(values) == 2 < len(records):
+      raise table.error(
+        f"there is no column label, and {column!r} has two values, {' and '.join(sorted(values))}: if they "
+        f"tell right answers from wrong ones, --columns label={column}; if every answer is right, "
+        "--columns label="
+      )
 
 
 def _grouped(
   table: Table,
   records: Sequence[tuple[int, str, dict[str, Any]]],
   fields: Mapping[str, str],
-  problems: Problems,
-  faults: list[tuple[int, str]],
+  negatives: Sequence[str],
+  labels: bool,
 ) -> list[Group]:
-  """Group rows by question; add what is wrong to `faults`, rows without text to `problems`."""
+  """Group rows by question, each candidate with its label if `labels`; rows that are wrong are faults."""
   groups: dict[Any, Group] = {}
   needed = set()  # ids that some row has, so that all need them
   for _, _, record in records:
     needed.update(name for name in IDS if record.get(fields.get(name)) not in (None, ""))
   for number, kind, record in records:
-    before = len(faults)
     texts = dict.fromkeys((*REQUIRED, *CONTEXT, *IDS, "group"), "")
+    faults: list[tuple[str, str]] = []
     for name, column in fields.items():
       value = record.get(column)
       if name == "label" or value is None:
@@ -240,50 +315,68 @@ def _grouped(
       if name in IDS and isinstance(value, float) and value.is_integer():
         value = int(value)  # of a frame, whose column lacks some
       if problem := text_problem(name, value):
-        faults.append((number, problem))
+        faults.append((NO_TEXT, problem))
       texts[name] = str(value)
-    if len(faults) > before:
-      continue
     question, question_id = texts["question"], texts["question_id"]
-    if not question.strip() or not (kind == WHOLE or texts["candidate"].strip()):
-      problems.empty.append(number)
-      continue
+    if not faults and not (question.strip() and (kind == WHOLE or texts["candidate"].strip())):
+      empty = "candidate" if question.strip() else "question"
+      faults.append((EMPTY, f"there is no {empty}"))
     for name in sorted(needed):
       value = texts[name]
       if kind == WHOLE and name == "candidate_id":
         continue
-      if not value or ("label" in fields and not is_id(value)):  # run files need ids that are
-        faults.append((number, f"{name} is {quoted(value)}; give one on all lines or none; {ID}"))
+      if not value or (labels and not is_id(value)):  # run files need ids that are
+        told = f"{name} is {quoted(value)}; give one on all lines or none; {ID}"
+        faults.append((NO_ID, told))
+    label = UNKNOWN
+    if labels and kind != WHOLE:
+      word = str(record.get(fields["label"])) if "label" in fields else "1"
+      label = WORDS.get(word.strip().lower(), UNKNOWN)
+      if label == UNKNOWN:
+        faults.append((NO_LABEL, f"label is {quoted(word)}"))
     key = (question_id or question) if kind == ROW else number
-    group = groups.setdefault(key, Group(question_id, question, number, texts["group"]))
+    group = groups.get(key) or Group(question_id, question, number, texts["group"])
     if group.group != texts["group"]:
       what = f"group is {quoted(texts['group'])} here and {quoted(group.group)} on "
-      faults.append((number, f"{what}{table.place(group.number)}; give each question one group"))
+      faults.append((OTHER, f"{what}{table.place(group.number)}; give each question one group"))
     if group.text != question:
       what = (
         f"question_id {quoted(question_id)} reads {quoted(question)} here and {quoted(group.text)}"
       )
       where = table.place(group.number)
-      faults.append((number, f"{what} on {where}; give each question its own id"))
+      faults.append((OTHER, f"{what} on {where}; give each question its own id"))
+    table.faults += [(number, *fault) for fault in faults[:1]]
+    if faults:
+      continue
+    groups[key] = group
     if kind == WHOLE:
       continue
-    label = UNKNOWN
-    if "label" in fields:
-      word = str(record.get(fields["label"]))
-      label = WORDS.get(word.strip().lower(), UNKNOWN)
-      if label == UNKNOWN:
-        what = f"label is {quoted(word)}; every line needs one: 0 or 1, yes or no, true or false"
-        faults.append((number, what))
     around = {name: texts[name] for name in CONTEXT}
     candidate = Candidate(texts["candidate_id"], texts["candidate"], label, **around)
-    taken = {column for name, column in fields.items() if name != "group"}
+    taken = {column for name, column in fields.items() if name != "group"}.union(negatives)
     rest = {name: value for name, value in record.items() if name not in taken}
     group.rows.append((number, candidate, rest))
+    if negatives:
+      wrong = [(number, Candidate("", text, 0), rest) for text in _wrong_answers(record, negatives)]
+      group.rows += wrong
   return list(groups.values())
 
 
+def _wrong_answers(record: Mapping[str, Any], negatives: Sequence[str]) -> Iterator[str]:
+  """Yield the texts in the columns of wrong answers, each a text, or a list of texts (also as JSON)."""
+  for column in negatives:
+    value = record.get(column)
+    if isinstance(value, str) and value.lstrip().startswith("["):
+      with contextlib.suppress(ValueError):  # a text that begins so
+        value = json.loads(value)
+    texts = [value] if isinstance(value, str) or value is None else value
+    for text in texts:
+      if text and str(text).strip():
+        yield str(text)
+
+
 def _questions(
-  groups: Sequence[Group], problems: Problems, faults: list[tuple[int, str]], drop: bool
+  groups: Sequence[Group], table: Table, problems: Problems, drop: bool
 ) -> tuple[tuple[Question, ...], dict[tuple[str, str], Mapping[str, Any]]]:
   """Return `OwnFile.questions` and `others`, with the ids and the labels of context that are missing.
 
@@ -296,7 +389,7 @@ def _questions(
     if name in questions:
       what = f"question_id {quoted(name)} was already that of an earlier line"
       how = "give each question its own, in one object or in rows alone"
-      faults.append((group.number, f"{what}; {how}"))
+      table.faults.append((group.number, OTHER, f"{what}; {how}"))
       continue
     candidates: list[Candidate] = []
     labels: dict[str, set[int]] = defaultdict(set)
@@ -312,7 +405,8 @@ def _questions(
       key = name, candidate.id or f"{name}-{len(candidates)}"
       if key in others:
         what = f"candidate_id {quoted(key[1])} occurs twice in question {quoted(name)}"
-        faults.append((number, f"{what}; give each candidate its own id"))
+        table.faults.append((number, OTHER, f"{what}; give each candidate its own id"))
+        continue
       others[key] = rest
       candidates.append(dataclasses.replace(candidate, id=key[1]))
     for i, one in enumerate(candidates):
@@ -333,7 +427,7 @@ def rows(own: OwnFile, besides: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
   """
   candidates = [c for q in own.questions for c in q.candidates]
   context = [name for name in CONTEXT if any(getattr(c, name) for c in candidates)]
-  label = ["label"] if own.labelled else []
+  label = ["label"] if own.form else []
   ours = {"question_id", "question", "candidate_id", "candidate", *label, *context, *besides}
   for question in own.questions:
     for candidate in question.candidates:

@@ -86,6 +86,16 @@ def open_encoder(
   )
 
 
+def require(
+  section: Mapping[str, Any], workdir: epath.PathLike, root: str, *, finished: bool
+) -> None:
+  """Raise InputError where the files of an encoder are not here; nothing of them is read."""
+  if own_family(section["name"]) is None:
+    _folder(section.get("pretrained"), workdir, finished)
+  elif section.get("vectors") and not (epath.Path(workdir) / ENCODER_FOLDER).exists():
+    hub.found_file(section["vectors"], root)
+
+
 def describe(section: Mapping[str, Any]) -> Source:
   """Builds the encoder that `section` describes, without parameters and without a tokeniser.
 

@@ -362,6 +362,8 @@ def summary(content: dict[str, Any], folder: str) -> str:
   if splits and "test" not in splits:  # the default of `compare`
     option = f" --split={splits[0]}"
   lines.append(f"next:  as2jax rank {folder} FILE")
+  if content["task"] == "retrieve":
+    lines.append(f"       as2jax index {folder} FILE -o ANSWERS.index")
   lines.append(f"       as2jax compare OTHER_RUN {folder}{option}")
   if content.get("parameters", {}).get("all"):
     lines.append(f"       as2jax export {folder} FOLDER")

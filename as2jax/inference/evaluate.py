@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import dataset as datasets
-from as2jax.data import trec_files
+from as2jax.data import retrieval, trec_files
 from as2jax.data.dataset import Dataset, check_ids
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import compare as comparisons
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # From questions to one array of scores each, one a candidate in the order given; higher is better.
 Scorer = Callable[[Sequence[Question]], Sequence[Sequence[float]]]
 System = Ranker | Run | str | os.PathLike | Scorer
+LARGEST = 4_000_000  # pairs of a question and an answer of a pool
 SAMPLES = 100_000  # of the randomization test
 
 
@@ -231,7 +232,10 @@ def pairwise(function: Callable[[list[tuple[str, str]]], Sequence[float]]) -> Sc
 
 
 def labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
-  """Return the questions that have candidates; InputError where an id or a label is wrong."""
+  """Return the questions that have candidates; of pairs, each has the answers of all.
+
+  InputError: an id or a label is wrong, or there are too many pairs for that.
+  """
   asked, advice = data, "give each an id of its own"
   if isinstance(data, Dataset):
     asked, advice = data.questions, "evaluate one split at a time"
@@ -240,7 +244,16 @@ def labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
     raise InputError("there are no questions to evaluate on: check the data and its filter")
   check_ids(questions, _title(data), advice)
   require_labels(questions)
-  return questions
+  if not (isinstance(data, Dataset) and retrieval.of_pairs(data)):
+    return questions
+  pool = retrieval.pool_of(questions, merge=True)
+  size = len(pool.queries) * len(pool.passages)
+  if size > LARGEST:
+    raise InputError(
+      f"{_title(data)}: each question would rank the answers of all, which are {size} pairs; evaluate a "
+      "run of a bi-encoder, as2jax evaluate RUN --data=FILE, or fewer pairs"
+    )
+  return retrieval.with_candidates(pool, [range(len(pool.passages))] * len(pool.queries))
 
 
 def scores_of(

@@ -46,6 +46,20 @@ def content(config: Any, workdir: str) -> dict[str, Any]:
   return reevaluate.reevaluate(config, workdir)
 
 
+def _about(config: Any) -> list[str]:
+  """Says what is trained, and by what."""
+  if config.mode != "train":
+    return []
+  text = config.model.name
+  if config.epochs and registry.has_parameters(config.model.name):
+    text += f", trained by {config.loss.name}"
+    if config.loss.name == "in_batch_softmax":
+      text += " (the other answers of a batch are the wrong ones)"
+  if config.evaluation.task == "retrieve":
+    text += ", evaluated over one pool of answers"
+  return [text]
+
+
 def prepare(config: Any, workdir: str) -> str:
   """Checks the config, then the device and the cache of programs; returns the absolute folder."""
   if not workdir:
@@ -61,7 +75,7 @@ def prepare(config: Any, workdir: str) -> str:
 
   cpu_compiler.check(devices.backend())
   if processes.first():
-    log.info("%s: %s", workdir, devices.description())
+    log.info("%s: %s", workdir, "; ".join([*_about(config), devices.description()]))
     if warning := devices.unused():
       log.info(warning)
   if devices.backend() == "cpu" and (advice := huge_pages_advice(os.environ)):

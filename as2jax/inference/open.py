@@ -152,26 +152,33 @@ def train(
     Preempted: a signal came, and what there was to save is saved.
 
   """
+  from as2jax.config import recipes
+
+  if isinstance(job, str) and job.startswith("own:"):
+    job = recipes.own_job(job.removeprefix("own:"), overrides)
   config = job if isinstance(job, ConfigDict) else jobs.load(job, allow_code)
   values: dict[str, Any] = {}
   named = tables.named_columns(columns)
   group = {
     key: column for key, column in named.items() if key == "group"
   }  # carried by its own name
-  paths, frames = {}, {}
+  paths, frames, forms = {}, {}, {}
   for split, source in (data or {}).items():
     paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
     if isinstance(source, (str, os.PathLike)):
       paths[split] = os.fspath(source)
+      forms[split] = user_files.form_of(source, columns)
     else:
-      frames[paths[split]] = user_files.read(source, labelled=True, columns=columns, drop=drop)
+      own = user_files.read(source, labelled=True, columns=columns, drop=drop)
+      frames[paths[split]], forms[split] = own, own.form
   if data is not None:
     if not data or set(data) - {"train", "dev", "test"} or len(frames) not in (0, len(data)):
       raise InputError(
         f"data = {list(data)}: give a file or a frame for train, dev or test, files alone or frames alone"
       )
-    from as2jax.config import recipes
-
+    form = forms.get("train") or forms[min(forms)]
+    if form != user_files.LABELLED:
+      config = recipes.on_pairs(config, negatives=form == user_files.WITH_NEGATIVES)
     values |= recipes.own_files(config, paths)
   if paths:
     kept = group if frames else named

@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import dataset as datasets
-from as2jax.data import tables, user_files
+from as2jax.data import retrieval, tables, user_files
 from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
@@ -55,6 +55,8 @@ def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
 def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dict:
   """Evaluate the best checkpoint of each seed of a finished run on any re-ranking data set.
 
+  Of pairs of question and right answer, all answers are one pool, which a bi-encoder searches.
+
   What is written lies in `evaluations/<data>-<split>`: a folder with `results.json` (which is returned)
   and `eval/`, which `compare` reads. The run's ledger has a row more.
 
@@ -73,6 +75,13 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     questions += ruled[split]
   require_labels(questions, f"{data.source}: ")
   data = dataclasses.replace(data, splits=Splits(ruled, ruled.__getitem__))
+  model = run.components.model
+  if retrieval.of_pairs(data) and (model.encodes or not model.has_parameters):
+    data, config.evaluation.task, config.select = (
+      retrieval.pooled(data, negatives="none"),
+      "retrieve",
+      "mrr",
+    )
   run.start_from(ranking, questions)
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
   outcomes = []

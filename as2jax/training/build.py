@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +20,8 @@ from as2jax.data.batches.samplers import WHOLE_QUESTIONS
 from as2jax.data.inputs import protocol as fitted
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.inputs.rankings import FirstStageRanking, Ranking, check_unused
+from as2jax.data.load import FILES, reported, require
 from as2jax.data.load import load as load_dataset
-from as2jax.data.load import reported, require
 from as2jax.data.record import Question
 from as2jax.data.text.input_templates import ROLES, Prompts
 from as2jax.data.text.tokenise import UnitTable, build_units
@@ -289,11 +290,15 @@ def load(
   dataset = None
   cls: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   if data:
+    if config.mode == "train" and cls.has_parameters:
+      _check_here(config, workdir, finished)
     dataset = load_dataset(config.data, config.evaluation.task)
     if not cls.has_parameters:
       require(dataset, ("train",) if cls.reads_training else ())
     elif config.mode == "train":
       require(dataset, ("train", holdout.selection_split(config.data)))
+      if config.epochs and config.data.name == FILES:
+        _check_wrong_answers(config, dataset)
     config = reported(config, dataset)
   if not cls.has_parameters:
     model = registry.build(registry.MODELS, config.model, "model")
@@ -333,6 +338,31 @@ def load(
     inputs,
     {entry.name: fitted.recall(entry, workdir, train) for entry in inputs},
   )
+
+
+def _check_here(config: Any, workdir: epath.PathLike, finished: bool) -> None:
+  """Raises InputError for a package or weights that are not here, before any data are read."""
+  from as2jax.encoders import open_encoder
+
+  if config.log.tensorboard and importlib.util.find_spec("tensorboardX") is None:
+    raise InputError(
+      "training needs tensorboardX, which is not installed: pip install 'as2jax[train]', or do without, "
+      "--config.log.tensorboard=false"
+    )
+  open_encoder.require(config.encoder, workdir, config.data.root, finished=finished)
+
+
+def _check_wrong_answers(config: Any, dataset: datasets.Dataset) -> None:
+  """Raises InputError where a loss that learns from wrong answers would have none."""
+  loss: Any = registry.find(registry.LOSSES, config.loss.name, "loss.name")
+  if loss.whole_batch or loss.reads_unlabelled:
+    return
+  if not any(question.negatives for question in dataset.splits["train"]):
+    raise InputError(
+      f"{config.data.train}: the answers are all right, and loss.name = {config.loss.name!r} learns "
+      "from wrong ones: give candidates with label 0, or leave the column of labels out and train on "
+      "pairs, as2jax train --recipe=fast --train=FILE"
+    )
 
 
 def with_source(config: Any, source: "Source") -> tuple[Any, Any, Any]:

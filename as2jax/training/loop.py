@@ -222,6 +222,7 @@ class Trainer:
         self._evaluate(0)
         if compiled:
           compiled.result()
+          self.progress.compiled = True
     while self.epoch < self.config.epochs and any(self.tracker.active):
       self._train_epoch()
       self._evaluate(self.epoch + 1)
@@ -279,7 +280,7 @@ class Trainer:
 
   def _evaluate(self, epoch: int) -> None:
     """Evaluates on the split that selects; saves the best, then the state: all, or it is replayed."""
-    self.progress.phase("evaluating")
+    self.progress.phase("evaluating" if epoch else "compiling and evaluating")
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
     evaluations = self.task.measure(variables, self.task.selection)
@@ -337,7 +338,7 @@ class Trainer:
     restored = self.checkpoints.restore_best(tracker.saved_step, shapes)
     best = states.ranking_variables(dataclasses.replace(self.state, opt_state=(), **restored))
     steps = np.asarray(self.state.step).tolist()  # of seeds that train together, some stop before
-    self.progress.phase("evaluating")
+    self.progress.phase("evaluating the best checkpoint")
     diagnoses = self.diagnose(best, self.task.selection)
     outcomes = []
     for i, (seed, diagnosis) in enumerate(zip(self.seeds, diagnoses, strict=True)):

@@ -51,10 +51,10 @@ class Progress:
       print(visible(text), file=sys.stderr, flush=True)
 
   def phase(self, name: str) -> None:
-    """Shows what begins: reading, tokenising, compiling, training or evaluating."""
+    """Shows what begins; where there is no terminal, not each epoch's training and evaluation."""
     # Drawn at once: what is said from now on stands above the phase that it belongs to.
     self.bar.update(self.task, description=f"{name}{self.where}", refresh=True)
-    if self.bar.disable and name in ("reading", "tokenising", "compiling"):
+    if self.bar.disable and name not in ("training", "evaluating"):
       self.say(name)
 
   def begin_epoch(self, epoch: int, epochs: int, done: int, steps: int) -> None:

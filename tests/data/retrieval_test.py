@@ -20,6 +20,7 @@ from as2jax.data.retrieval import (
   with_candidates,
   with_paragraph,
 )
+from as2jax.data.user_files import WITH_NEGATIVES
 from as2jax.runtime.errors import InputError
 
 PASSAGES = (
@@ -40,6 +41,25 @@ def test_negatives_are_the_rest_of_the_paragraph_or_what_was_retrieved():
   assert [(c.id, c.label) for c in second.candidates] == [("p3", 1)]
   retrieved = with_candidates(Pool(PASSAGES, asked[:1]), [[3, 2, 1]])[0].candidates
   assert [(c.id, c.label) for c in retrieved] == [("p3", 0), ("p2", 1), ("p1", 1)]
+
+
+def test_held_out_pairs_are_asked_of_all_answers_of_their_file(tmp_path):
+  """Their own and those that are trained on, whose questions keep their wrong answers."""
+  rows = [f"q{i},a{i % 7},n{i}" for i in range(10)]
+  (tmp_path / "faq.csv").write_text("\n".join(["question,answer,negative", *rows, ""]))
+  section = base.get_config().data
+  section.update({"name": "files", "train": str(tmp_path / "faq.csv"), "holdout": 0.2})
+  section.negatives = "paragraph"
+  data = load.load(section, "retrieve")
+  pool, train = data.pools["heldout"], data.splits["train"]
+  asked = {query.text for query in pool.queries}
+  assert len(asked) == 2 and len(train) == 8 and not asked & {q.text for q in train}
+  assert {p.text for p in pool.passages} == {f"a{i}" for i in range(7)} | {
+    f"n{i}" for i in range(10)
+  }
+  assert len({p.id for p in pool.passages}) == len(pool.passages) == 17
+  assert all([c.label for c in q.candidates] == [1, 0] for q in train)
+  assert data.forms == {"train": WITH_NEGATIVES}
 
 
 def test_text_rules_reach_the_pool():

@@ -16,7 +16,15 @@ from pyarrow import parquet
 
 from as2jax.data import tables
 from as2jax.data.record import UNKNOWN, fingerprint, groups_of
-from as2jax.data.user_files import read, read_labelled, rows
+from as2jax.data.user_files import (
+  LABELLED,
+  PAIRS,
+  WITH_NEGATIVES,
+  form_of,
+  read,
+  read_labelled,
+  rows,
+)
 from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged, has_place, written
@@ -273,10 +281,11 @@ def table(text: str, header=HEADER) -> tuple[str, str]:
 
 REFUSED = [  # (name, content), where, words, what else `read` is given
   (table("q\tc\t1\nq\td\n"), ":3", "2 columns in 'q, d'; expected 3", {}),
-  (table("q\tc\tmaybe\nq\td\t1\nq\te\t\n"), ":2", "label is 'maybe'; every line needs one: 0 or 1, yes or no, true or false; line 4: label is ''", {}),
-  (table("q\t \t1\n"), ":2", "1 without a question or a candidate (line 2); mend the file, or leave", {}),
+  (table("q\tc\tmaybe\nq\td\t1\nq\te\t\n"), ":2", "label is 'maybe'; line 4: label is ''. 3 rows, of these 2 with a label other than 0 or 1, yes or no, true or false (lines 2, 4); mend the file, or leave them out: --drop", {}),
+  (table("q\t \t1\n"), ":2", "there is no candidate. 1 rows, of these 1 without a question or a candidate (line 2); mend", {}),
   (table(""), ":1", "no row holds a question and a candidate", {}),
-  (table("q\tc\n", "question\tcandidate\n"), ":1", "no column label", {}),
+  (table("q\tc\tx\nq\td\ty\nr\te\ty\n", "question\tcandidate\tgood\n"), ":1", "'good' has two values, x and y: if they tell right answers from wrong ones, --columns label=good; if every answer is right, --columns label=", {}),
+  (objects({"question": "q", "candidates": ["c", "d"]}), "", "no column label", {}),
   (table("q\tc\t1\n", "question\tcandidate\tlable\n"), ":1", "did you mean 'lable'? name it: --columns label=lable", {}),
   (objects(GOOD, "{question: 1}", "[1, 2]"), ":2", "line 3: '[1, 2]' is not a JSON object", {}),
   (objects('{"question": "q", "question": "r", "candidate": "c"}'), ":1", "a field occurs twice", {}),
@@ -395,3 +404,49 @@ def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, de
   assert sum(len(q.candidates) for q in own.questions) == len(records) - 1
   texts = {cell for record in records[1:] for cell in record}
   assert {c.text for q in own.questions for c in q.candidates} <= texts
+
+
+def test_forms_are_known_by_their_columns(tmp_path, caplog):
+  """Pairs, pairs with wrong answers, labelled candidates: said in one line, by the header alone, too."""
+  right = lambda *texts: [(text, 1) for text in texts]
+  wrong = lambda *texts: [(text, 0) for text in texts]
+  two = "why;so;\nwho;he;\nwhy;thus;x\nhow;by;y\n"
+  for name, text, form, expected in (
+    ("faq.csv", "Question;Answer;note\n" + two, PAIRS, right("so", "thus")),
+    ("faq.csv", "anchor,positive,negative\nwhy,so,no\nwho,he,\n", WITH_NEGATIVES, right("so") + wrong("no")),
+    ("faq.tsv", "query\tanswer\tnegative_1\tHard Negative 2\nwhy\tso\tno\t[x\n", WITH_NEGATIVES, right("so") + wrong("no", "[x")),
+    ("faq.csv", 'question,answer,negatives\nwhy,so,"[""no"", ""nor""]"\n', WITH_NEGATIVES, right("so") + wrong("no", "nor")),
+    ("faq.jsonl", json_lines({"question": "why", "answer": "so", "negative": ["no", "nor"]}), WITH_NEGATIVES, right("so") + wrong("no", "nor")),
+    ("faq.csv", "question,answer,negative,label\nwhy,so,no,1\nwhy,no,,0\n", LABELLED, right("so") + wrong("no")),
+  ):  # fmt: skip
+    path = written(tmp_path, text, name)
+    columns = "label=" * (form == PAIRS)  # `note` has two values
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+      own = read(path, labelled=True, columns=columns)
+    assert [(c.text, c.label) for c in own.questions[0].candidates] == expected, text
+    assert own.form == form == form_of(path, columns)
+    assert f"{path}: {form}, " in caplog.text
+  frame = pandas.DataFrame({"question": ["why"], "answer": ["so"], "negatives": [["no"]]})
+  assert read(frame, labelled=True).form == WITH_NEGATIVES
+  assert form_of(tmp_path / "absent.csv") == LABELLED
+  unlabelled = written(tmp_path, "question,answer\nwhy,so\n", "faq.csv")
+  assert read(unlabelled, labelled=None).form == ""
+
+
+def test_all_faults_of_a_table_are_one_message_and_one_switch_drops_them(tmp_path):
+  """The first ten with their lines, and how many of each kind; what is left is trained on."""
+  good = [f"q{i},a{i},1" for i in range(5)]
+  bad = ["q,,1", "q,a,maybe", "q,a", ",a,0", *(f"r{i},a,2" for i in range(9))]
+  path = written(tmp_path, "\n".join(["question,answer,label", *bad, *good, ""]), "faq.csv")
+  with pytest.raises(InputError) as error:
+    read_labelled(path)
+  message = str(error.value)
+  assert message.startswith(
+    f"{path}:2: there is no candidate; line 3: label is 'maybe'; line 4: 2 "
+  )
+  assert "line 11: label is '2'; 3 more. 18 rows, of these" in message and "line 12:" not in message
+  for words in ("1 with another number of cells", "2 without a question", "10 with a label other"):
+    assert words in message
+  assert message.endswith("mend the file, or leave them out: --drop")
+  assert [q.text for q in read_labelled(path, drop=True)] == [f"q{i}" for i in range(5)]

@@ -57,6 +57,30 @@ def test_without_text_nothing_begins(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_pairs_are_measured_over_one_pool_of_their_answers(run, tmp_path, monkeypatch):
+  """By a run, and by any system in Python: each question ranks the answers of all."""
+  frame = pandas.DataFrame(
+    {
+      "question": ["who sat there", "what is ice", "who came in", "when it rained"],
+      "answer": ["the cat sat", "ice is water", "a dog came", "the rained day"],
+    }
+  )
+  path = tmp_path / "pairs.csv"
+  frame.to_csv(path, index=False)
+  found = as2jax.evaluate(run, path)
+  assert found.metrics["mrr"]["questions"] == 4 and len(found.values["mrr"][0]) == 4
+  config = run.config.copy_and_resolve_references().unlock()
+  config.mode, config.evaluation.data = "evaluate", str(path)
+  of_run = modes.content(config, str(run.folder))
+  assert of_run["task"] == "retrieve"
+  assert of_run["metrics"]["mrr[pairs-gold/test]"]["mean"] == found.metrics["mrr"]["mean"] < 1
+  monkeypatch.setattr("as2jax.inference.evaluate.LARGEST", 15)
+  with pytest.raises(InputError, match="16 pairs; evaluate a run of a bi-encoder"):
+    as2jax.evaluate(run, path)
+  trained = as2jax.train("own:bm25", tmp_path / "x", data={"train": frame})
+  assert trained.results["task"] == "retrieve"
+
+
 def test_files_and_frames_evaluate_alike(run, tmp_path):
   path = tmp_path / "faq.csv"
   FRAME.to_csv(path, index=False)
