@@ -63,7 +63,7 @@ def test_each_verb_has_examples(verb, capsys):
 @pytest.mark.parametrize(
   "arguments, parts",
   [
-    (["train"], ["name a job", "--recipe=triplet:minilm"]),
+    (["train"], ["name a job", "--recipe=fast"]),
     (["train", "wikiqa_triplet:sample"], ["folder is missing", "-o runs/x"]),
     (["train", "wikiqa_triplet", "-o", "x", "--zebra"], ["--zebra", "as2jax train --help"]),
     (

@@ -15,7 +15,9 @@ import tiny
 
 pytestmark = pytest.mark.slow
 
-GUIDE = pathlib.Path(__file__).resolve().parent.parent / "as2jax/models/README.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README, SAMPLE = ROOT / "README.md", ROOT / "as2jax/data/readers/sample/sample-train.tsv"
+GUIDE = ROOT / "as2jax/models/README.md"
 SETTINGS, SHIPPING, CARD = (
   'Open the "settings",\nchoose security, and reset the password.',
   "We ship within three days.",
@@ -130,6 +132,46 @@ def _until(ask, process, log):
       pass
     time.sleep(0.1)
   raise AssertionError(f"nothing within {LONGEST} s: {log.read_text()}")
+
+
+def test_a_plain_faq_without_one_failure(installed):
+  """Questions and answers as a spreadsheet has them, and the README's line: no labels, no settings."""
+  folder, command = installed.folder / "faq", installed.script
+  folder.mkdir()
+  right = [line.split("\t") for line in SAMPLE.read_text().splitlines() if line.endswith("\t1")]
+  pairs = [(cells[1], cells[5]) for cells in right][:40]
+  pairs += [
+    ("Wie geht das?", "Öffnen; dann\n„zurück“ 🙂"),
+    ('who said "no"?', '"Ann", he said'),
+    pairs[3],
+  ]
+  with open(folder / "faq.csv", "w", newline="", encoding="utf-8-sig") as file:
+    csv.writer(file, delimiter=";").writerows([("Question", "Answer"), *pairs])
+  (card,) = lines(installed(command, "data", "check", "faq/faq.csv", base=True))
+  assert card["splits"]["faq"]["rows"]["repeated"] == [45]
+  line = re.search(r"as2jax (train --recipe=fast --train=)faq.csv -o (\S+)", README.read_text())
+  assert line and line[2] == "runs/faq"
+  log = folder / "train.log"
+  process = installed.start(
+    command, *line[1].split()[:-1], "--train=faq/faq.csv", "-o", "faq/run", "--format=text", log=log
+  )
+  assert process.wait(LONGEST) == 0, log.read_text()
+  told = log.read_text()
+  first = told.splitlines()[0]
+  assert "biencoder, trained by in_batch_softmax" in first and "one pool of answers" in first
+  assert "faq/faq.csv: pairs of question and right answer, 42 questions" in told
+  assert told.index("\ncompiling") < told.index("after 0 epochs") < told.index("after 3 epochs")
+  record = json.loads((folder / "run/results.json").read_text())
+  assert record["data"]["splits"]["train"]["form"] == "pairs of question and right answer"
+  assert record["metrics"]["mrr[files-gold/heldout]"]["questions"] == 4
+  config = json.loads((folder / "run/config.json").read_text())
+  assert config["loss"]["name"] == "in_batch_softmax"
+  (advised,) = re.findall(r"as2jax (index \S+) FILE -o", told)
+  installed(command, *advised.split(), "faq/faq.csv", "-o", "faq/index", base=True)
+  hits = lines(installed(command, "search", "faq/index", "Wie geht das", "--top=1", base=True))
+  assert hits[0]["text"] == pairs[40][1]
+  of_run = ["evaluate", "faq/run", "--data=faq/faq.csv", "--format=json"]
+  assert lines(installed(command, *of_run))[0]["metric"] == "mrr[faq-gold/test]"
 
 
 def test_a_students_system(installed):

@@ -17,9 +17,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
 from as2jax.runtime.streams import visible
 
-UNLABELLED = (
-  "no labels: it can be ranked, or trained on where every answer is right (--recipe=fast)"
-)
+UNLABELLED = "no labels: it can be ranked, or trained on where every answer is right (recipe fast)"
 VERDICTS = ("differs", "documented", "match", "")  # on counts, the worst first
 
 

@@ -251,7 +251,7 @@ def labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
   if size > LARGEST:
     raise InputError(
       f"{_title(data)}: each question would rank the answers of all, which are {size} pairs; evaluate a "
-      "run of a bi-encoder, as2jax evaluate RUN --data=FILE, or fewer pairs"
+      "run of a bi-encoder, which searches them, or give fewer pairs"
     )
   return retrieval.with_candidates(pool, [range(len(pool.passages))] * len(pool.queries))
 
@@ -321,7 +321,8 @@ def _by_function(system: Scorer, questions: Sequence[Question]) -> list[np.ndarr
 def _ranked(ranker: Ranker, questions: Sequence[Question], data: Any) -> list[np.ndarray]:
   """Return the scores of each question; a ranker by words reads its whole split, as in a run."""
   ranker.require_ranking()
-  if not isinstance(ranker, ParameterFreeRanker) or not isinstance(data, Dataset):
+  in_splits = isinstance(data, Dataset) and not retrieval.of_pairs(data)
+  if not isinstance(ranker, ParameterFreeRanker) or not in_splits:
     return next(iter(ranker.all_scores(questions).values()))
   counted = []
   for split in data.reported:

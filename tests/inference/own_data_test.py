@@ -61,8 +61,8 @@ def test_pairs_are_measured_over_one_pool_of_their_answers(run, tmp_path, monkey
   """By a run, and by any system in Python: each question ranks the answers of all."""
   frame = pandas.DataFrame(
     {
-      "question": ["who sat there", "what is ice", "who came in", "when it rained"],
-      "answer": ["the cat sat", "ice is water", "a dog came", "the rained day"],
+      "question": ["who sat there", "what is ice", "who came in", "when did the dog bark"],
+      "answer": ["the cat sat", "ice is water", "a dog came", "noon"],
     }
   )
   path = tmp_path / "pairs.csv"
@@ -75,9 +75,10 @@ def test_pairs_are_measured_over_one_pool_of_their_answers(run, tmp_path, monkey
   assert of_run["task"] == "retrieve"
   assert of_run["metrics"]["mrr[pairs-gold/test]"]["mean"] == found.metrics["mrr"]["mean"] < 1
   monkeypatch.setattr("as2jax.inference.evaluate.LARGEST", 15)
-  with pytest.raises(InputError, match="16 pairs; evaluate a run of a bi-encoder"):
+  with pytest.raises(InputError, match="16 pairs; evaluate a run"):
     as2jax.evaluate(run, path)
-  trained = as2jax.train("own:bm25", tmp_path / "x", data={"train": frame})
+  held_out = {"data.holdout": 0.5}
+  trained = as2jax.train("own:bm25", tmp_path / "x", data={"train": frame}, overrides=held_out)
   assert trained.results["task"] == "retrieve"
 
 
