@@ -208,7 +208,7 @@ def by_judgements(
       run = trec_files.read_run(file)
       lacking = max(lacking, len(judgements.keys() - run.keys()))
       tables[file] = _judged(file, run, judgements, measures, ties)
-    counted, values, _ = _values(called, tables, rule, counted)
+    counted, values, facts = _values(called, tables, rule, counted)
     one = RunScores(
       called,
       f"{epath.Path(qrels).name}-{rule}",
@@ -216,6 +216,7 @@ def by_judgements(
       values,
       name in deterministic,
       f"lacks {lacking} of {len(judgements)} questions" if lacking else "",
+      tied=dict.fromkeys(values, max(facts["tied"])),
       fingerprint=fingerprint,
     )
     loaded.append(one)
@@ -252,7 +253,12 @@ def _judged(
     "candidates": np.asarray(list(map(len, every)), np.float64),
     "positives": np.asarray([np.sum(of_question > 0) for of_question in every], np.float64),
   }
-  return list(judgements), counts | metrics.judged(scores, labels, every, measures, ids, ties=ties)
+  values, mean, worst = (
+    metrics.judged(scores, labels, every, measures, ids, ties=order)
+    for order in (ties, "expected", "pessimistic")
+  )
+  tied = np.any([mean[name] - worst[name] > 1e-9 for name in measures], axis=0)
+  return list(judgements), counts | {"tied": tied} | values
 
 
 def _facts(content: dict[str, Any], split: str) -> dict[str, str]:
