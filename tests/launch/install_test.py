@@ -82,23 +82,25 @@ case "$*" in
   *base_prefix*) echo /none ;;
   "-m venv"*) mkdir -p $3/bin && cp "$0" $3/bin/python ;;
   *"-r requirements"*) case $0 in *-3.13*) exit {pip} ;; esac ;;
+  "-m pip index"*) exit {index} ;;
   "-m pytest"*) echo "$0 $*" >> ran; case $0 in *-3.13*) exit {further} ;; *) exit {status} ;; esac ;;
 esac
 """
 
 
 @pytest.mark.parametrize(
-  "found, pip, further, status, ends, says",
+  "found, pip, index, further, status, ends, says",
   [
-    ("python3.13", 0, 0, 0, 0, "under"),
-    ("python3.13", 0, 1, 0, 1, "under"),
-    ("python3.13", 0, 0, 5, 5, "under"),
-    ("python3.13", 1, 0, 0, 0, "could not install the above"),
-    ("python3.10", 0, 0, 0, 0, "no other Python of 3.11 to 3.14 is here"),
+    ("python3.13", 0, 0, 0, 0, 0, "under"),
+    ("python3.13", 0, 0, 1, 0, 1, "under"),
+    ("python3.13", 0, 0, 0, 5, 5, "under"),
+    ("python3.13", 1, 1, 0, 0, 0, "could not install the above"),
+    ("python3.13", 1, 0, 0, 0, 1, "could not install the above"),
+    ("python3.10", 0, 0, 0, 0, 0, "no other Python of 3.11 to 3.14 is here"),
   ],
 )
 def test_ci_runs_under_a_further_python_or_says_that_it_does_not(
-  tmp_path, found, pip, further, status, ends, says
+  tmp_path, found, pip, index, further, status, ends, says
 ):
   for name in (".ci/run", "launch/test.sh", "launch/environment.sh"):
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -106,7 +108,7 @@ def test_ci_runs_under_a_further_python_or_says_that_it_does_not(
   own = tmp_path / ".venv/bin/python"
   for python in (own, tmp_path / "path" / found):
     python.parent.mkdir(parents=True)
-    python.write_text(PYTHON.format(pip=pip, further=further, status=status))
+    python.write_text(PYTHON.format(pip=pip, index=index, further=further, status=status))
     python.chmod(0o755)
   for name in ("bash", "basename", "cp", "dirname", "mkdir", "sh"):
     (tmp_path / "path" / name).symlink_to(shutil.which(name))
@@ -116,5 +118,6 @@ def test_ci_runs_under_a_further_python_or_says_that_it_does_not(
   assert says in done.stdout + done.stderr
   ran = (tmp_path / "ran").read_text().splitlines()
   assert "/.venv/bin/python -m pytest" in ran[0] and "not long" in ran[0]
-  assert ("NOT CHECKED" in done.stdout) == (len(ran) == 1) == (says != "under")
+  assert ("NOT CHECKED" in done.stdout) == (says != "under" and ends == 0)
+  assert (len(ran) == 1) == (says != "under")
   assert all("/.venv-3.13/bin/python -m pytest" in run for run in ran[1:])
