@@ -64,4 +64,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *_PUBLIC})
+  return sorted(["__version__", *_PUBLIC])

@@ -22,20 +22,15 @@ run wikiqa_baseline:mean,sample -o "$RUNS/untrained"
 run wikiqa_triplet:sample,grouped -o "$RUNS/triplet"
 
 printf '\n'
-.venv/bin/python -m as2jax compare --metrics=map --format=text "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
+.venv/bin/python -m as2jax compare --metrics=map "$RUNS/word-overlap=shared words" \
+  "$RUNS/untrained=untrained" "$RUNS/triplet=triplet"
 .venv/bin/python -m as2jax report "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet" \
   -o "$RUNS/report.html" --explain=0 > /dev/null
 cat <<EOT
 
-One page that shows all three: $RUNS/report.html
-Written to $RUNS/triplet: results.json, metrics.jsonl, tensorboard/, eval/test/run.trec.
+All three in one page: $RUNS/report.html
 Next, with \`source .venv/bin/activate\`:
-  rank your own candidates (TSV, columns question and candidate):
-    python -m as2jax rank $RUNS/triplet FILE.tsv
-  train on WikiQA (fetched, or from the folder in AS2JAX_DATA):
-    python -m as2jax train wikiqa_triplet:minilm,grouped -o runs/wikiqa
-  what else there is, and the command by its name:
-    python -m as2jax --help; pip install --no-deps -e .
-  run the tests:
-    bash launch/test.sh
+  python -m as2jax rank $RUNS/triplet FILE.csv    # your own: columns question and candidate
+  python -m as2jax train wikiqa_triplet:minilm,grouped -o runs/wikiqa
+  python -m as2jax --help
 EOT

@@ -10,6 +10,7 @@ import typer
 from as2jax.commands import app
 from as2jax.config import jobs
 from as2jax.config.overrides import flatten
+from as2jax.runtime.errors import InputError, as_in_python
 
 ROOT = pathlib.Path(app.__file__).parents[1]
 RUN = "rank,evaluate,report,export,explain,serve"
@@ -42,6 +43,11 @@ PRINTED = {  # modules -> the verbs that may print their messages
 # Of `python -m as2jax.main`, of its processes and of style sheets.
 OTHERS = (
   "main inference/reevaluate runtime/processes experiments/sweeps/local_executor report/figures"
+)
+# What only a command reaches, and what is no message.
+COMMANDS_ALONE = (
+  "config/overrides evaluation/run_scores inference/explain inference/export inference/serve "
+  "report/figures report/make runtime/errors runtime/processes runtime/profiling"
 )
 FRAGMENT = re.compile(r" ?--[a-zX.]+(=X)?|.*(runs/X)")
 FOREIGN = re.compile(r"(pip install|xprof|hf) [^`;:(]*")
@@ -88,6 +94,29 @@ def test_flags_and_commands_in_messages_are_those_of_the_verb(modules):
   assert said
   for verb in PRINTED[modules].split(","):
     assert {text: wrong(text, verb) for text in said if wrong(text, verb)} == {}, verb
+
+
+def test_in_python_a_message_names_arguments():
+  for path in ROOT.rglob("*.py"):
+    module = str(path.relative_to(ROOT))[:-3]
+    if module not in COMMANDS_ALONE.split() and not module.startswith(
+      ("commands/", "experiments/")
+    ):
+      for text in messages(module):
+        alone = re.sub(r"as2jax [a-z][^;,()`\n]*", "", as_in_python(text))
+        assert module == "main" or not re.search(r"(?<![\w-])--[a-z]", alone), (module, text)
+  for said, meant in (
+    ("name it: --columns question=ask", 'name it: columns={"question": "ask"}'),
+    ("leave them out: --drop", "leave them out: drop=True"),
+    ("set --config.data.holdout=0.1, or", 'set overrides={"data.holdout": 0.1}, or'),
+    ("--output=x.txt: name", "output=x.txt: name"),
+    ("as2jax evaluate RUN --data=FILE --drop", "as2jax evaluate RUN --data=FILE --drop"),
+    (
+      "repeat it: --config=rerun:x/config.json --workdir=NEW",
+      'repeat it: as2jax.train("rerun:x/config.json", "NEW")',
+    ),
+  ):
+    assert str(InputError(said)) == as_in_python(said) == meant
 
 
 def test_every_message_is_looked_at_and_its_keys_are_there():

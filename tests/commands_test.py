@@ -188,11 +188,11 @@ def test_rank_prints_or_writes_every_candidate(
   finished_run, questions, tmp_path, capsys, monkeypatch
 ):
   run = str(finished_run("bm25"))
-  assert app.run(["rank", run, questions]) == 0
+  assert app.run(["rank", run, questions, "--format=json"]) == 0
   rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
   assert [row["rank"] for row in rows] == [1, 2, 1]
   assert rows[0]["candidate"] == "the cat sat on the mat" and rows[0]["score"] > rows[1]["score"]
-  assert app.run(["rank", run, questions, "--top=1", "--format=text"]) == 0
+  assert app.run(["rank", run, questions, "--top=1"]) == 0  # for people, on a pipe, too
   text = capsys.readouterr().out
   assert text.splitlines()[0] == "who sat on the mat" and "dog" not in text
   target = tmp_path / "new" / "ranked.jsonl"
@@ -201,7 +201,7 @@ def test_rank_prints_or_writes_every_candidate(
   piped = io.TextIOWrapper(io.BytesIO(pathlib.Path(questions).read_bytes()))
   monkeypatch.setattr("sys.stdin", piped)
   capsys.readouterr()
-  assert app.run(["rank", run]) == 0
+  assert app.run(["rank", run, "--format=json"]) == 0
   assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
   for nothing in (b"", b"\n \r\n"):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(nothing)))
@@ -218,8 +218,8 @@ STREAMS = [  # environment, what the shell appends -> status, words on standard 
   ("", "{run} {file}.none 2>&-", 2, "", ""),
   ("", "{run} {file} >/dev/full", 2, "", "standard output, or a file, cannot be written"),
   ("", "{run} {file} | true; exit ${{PIPESTATUS[0]}}", 1, "", ""),
-  ("PYTHONIOENCODING=ascii", "{run} {file} --format=text", 0, SEEN, ""),
-  ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "{run} {file}", 0, SEEN, ""),
+  ("PYTHONIOENCODING=ascii", "{run} {file}", 0, SEEN, ""),
+  ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "{run} {file} --format=json", 0, SEEN, ""),
 ]
 
 
@@ -281,13 +281,18 @@ def test_for_excel_no_cell_is_a_formula(verb, ending, finished_run, tmp_path, ca
 
 @pytest.mark.parametrize("kind", ["jobs", "recipes", "words", "models", "encoders"])
 def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
-  assert app.run(["list", kind]) == 0
+  assert app.run(["list", kind, "--format=json"]) == 0
   rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
   assert len(rows) > 5 and all(row["name"] and row["about"] for row in rows)
+  alike = kind == "encoders"  # where BERT and RoBERTa are one class
+  assert len({row["about"] for row in rows}) == len(rows) - alike
+  assert app.run(["list", kind]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert [line.split()[0] for line in lines] == [row["name"] for row in rows]
 
 
 def test_keys_are_those_of_the_job(capsys):
-  assert app.run(["list", "keys", "wikiqa_cassie"]) == 0
+  assert app.run(["list", "keys", "wikiqa_cassie", "--format=json"]) == 0
   rows = {row["key"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
   assert rows["model.epsilon"] == 0.1 and rows["seeds"] == [0, 1, 2]
 
@@ -299,7 +304,7 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   documents.write_text("".join(json.dumps(row) + "\n" for row in rows))
   assert app.run(["index", run, str(documents), "-o", folder]) == 0
   assert "2 documents" in capsys.readouterr().out
-  assert app.run(["search", folder, "which dog came", "--top=1"]) == 0
+  assert app.run(["search", folder, "which dog came", "--top=1", "--format=json"]) == 0
   (row,) = map(json.loads, capsys.readouterr().out.splitlines())
   assert (row["id"], row["text"], row["rank"]) == ("b", "a dog came", 1)
   assert app.run(["search", f"{folder}.none", "which dog came"]) == 2
@@ -312,7 +317,7 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   assert "give another folder, or append to it in Python" in capsys.readouterr().err
   typed = io.BytesIO(b"which dog came\n\nwho sat on the mat\n")
   monkeypatch.setattr("sys.stdin", io.TextIOWrapper(typed))
-  assert app.run(["search", folder, "--top=1", "--format=text"]) == 0
+  assert app.run(["search", folder, "--top=1"]) == 0
   lines = capsys.readouterr().out.splitlines()
   assert [line.split("  ")[-1] for line in lines] == ["a dog came", "the cat sat on the mat"]
 

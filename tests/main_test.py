@@ -26,7 +26,7 @@ def refused(*arguments):
   """The message with which the command line is refused."""
   with pytest.raises(InputError) as caught:
     main.parse(arguments)
-  message = str(caught.value)
+  message = caught.value.args[0]  # as the command prints it
   assert "Traceback" not in message and "\n" not in message
   return message
 
@@ -165,7 +165,7 @@ def test_a_value_out_of_range_is_named(setting, tmp_path):
 @pytest.mark.parametrize(
   "settings, folder, message",
   [
-    ({}, "", "--workdir is missing"),
+    ({}, "", "output is missing"),
     ({}, "file", "file cannot be"),
     ({"mode": "predict"}, "x", "holds no run"),
     ({"data__max_length": 1000}, "x", "128 positions"),

@@ -49,7 +49,7 @@ def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, c
 
 
 def test_own_files_have_a_card(own, capsys, tmp_path):
-  assert app.run(["data", "check", own, MAPPED]) == 0
+  assert app.run(["data", "check", own, MAPPED, "--format=json"]) == 0
   card = json.loads(capsys.readouterr().out)
   counts = card["splits"]["faq"]["question_filters"]["all"]
   assert counts == {"questions": 2, "pairs": 4, "positives": 2}
@@ -58,12 +58,17 @@ def test_own_files_have_a_card(own, capsys, tmp_path):
   other.write_text("".join(json.dumps(row) + "\n" for row in rows))
   assert app.run(["data", "convert", own, str(tmp_path / "train.tsv"), MAPPED]) == 0
   capsys.readouterr()
-  arguments = ["data", "check", str(tmp_path / "train.tsv"), str(other), "--format=text"]
+  arguments = ["data", "check", str(tmp_path / "train.tsv"), str(other)]
   assert app.run(arguments) == 2
   assert "2 rows, of these 1 without" in capsys.readouterr().err
   assert app.run([*arguments, "--drop"]) == 0
   text = capsys.readouterr().out
-  for part in ("train+dev 1", "2 rows, of these 1 without", "dev has no labels", "50.00%"):
+  for part in (
+    "1 question texts of dev stand in train",
+    "2 rows, of these 1 without",
+    "dev has no labels",
+    "50.00%",
+  ):
     assert part in text
 
 
@@ -92,9 +97,9 @@ def test_a_table_of_documents(tmp_path, caplog):
   path.write_text("number,reply\n7,b\n8,c\n9,b\n10,\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
   assert f"{path}: 1 document(s) have no text, 1 repeat one: which are left out" in caplog.text
-  with pytest.raises(InputError, match=r"answers.csv:5: 1 document\(s\) have no text; .*--drop"):
+  with pytest.raises(InputError, match=r"answers.csv:5: 1 document\(s\) have no text; .*drop=True"):
     documents.read(str(path), "text=reply")
-  with pytest.raises(InputError, match="there is no column text .*--columns text=COLUMN"):
+  with pytest.raises(InputError, match='there is no column text .*columns={"text": "COLUMN"}'):
     documents.read(str(path), "id=number")
   path.write_text("number,reply\n7,b\n8,c\n7,b\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
@@ -109,7 +114,7 @@ def test_the_list_says_which_splits_are_here(tmp_path, capsys):
   (tmp_path / "wikiqa").mkdir()
   (tmp_path / "wikiqa/WikiQA-test.tsv").touch()
   where = [f"--root={tmp_path}", f"--cache={tmp_path / 'cache'}"]
-  assert app.run(["data", "list", *where, "--format=text"]) == 0
+  assert app.run(["data", "list", *where]) == 0
   told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
   assert told["wikiqa"] == "here: test; not here: WikiQA-train.tsv, WikiQA-dev.tsv"
   assert told["sample"] == "here" and told["trecqa_json"].startswith("not here: train.jsonl")

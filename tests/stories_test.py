@@ -31,6 +31,7 @@ FAQ = [
   ("can I pay by card", CARD, "yes", "pay"),
   ("can I pay by card", SETTINGS, "no", "web"),
 ]
+JSON = "--format=json"
 MAPPED = "--columns=question=ask,candidate=reply,label=good"
 TINY = "encoder.pretrained={}"
 LONGEST = 280.0  # seconds for one command; most take a few
@@ -52,18 +53,16 @@ def lines(text):
 def test_an_engineers_faq(installed, faq):
   """Check, train, rank, compare, index, search, serve, export: most of it by the base install."""
   command = installed.script
-  (card,) = lines(installed(command, "data", "check", "faq.csv", MAPPED, base=True))
+  (card,) = lines(installed(command, "data", "check", "faq.csv", MAPPED, JSON, base=True))
   assert card["splits"]["faq"]["question_filters"]["all"]["positives"] == 3
-  files = ["--train=faq.csv", "--dev=faq.csv", MAPPED, "--format=json"]
+  files = ["--train=faq.csv", "--dev=faq.csv", MAPPED, JSON]
   small = ["--set", "epochs=1", "--set", TINY.format(tiny.encoder_folder())]
   metrics = lines(installed(command, "train", "--recipe=triplet", *files, "-o", "runs/faq", *small))
   assert metrics[0]["metric"] == "map[files-clean/dev]"
   installed(command, "train", "--recipe=bm25", *files, "-o", "runs/bm25", base=True)
-  rows = lines(installed(command, "compare", "runs/bm25", "runs/faq", "--split=dev"))
+  rows = lines(installed(command, "compare", "runs/bm25", "runs/faq", "--split=dev", JSON))
   assert {row["system"] for row in rows} == {"runs/bm25", "runs/faq"}
-  evaluated = lines(
-    installed(command, "evaluate", "runs/faq", "--data=faq.csv", MAPPED, "--format=json")
-  )
+  evaluated = lines(installed(command, "evaluate", "runs/faq", "--data=faq.csv", MAPPED, JSON))
   of_dev = {row["metric"]: row["mean"] for row in metrics}
   assert evaluated[0]["mean"] == pytest.approx(of_dev["map[files-clean/dev]"], abs=1e-6)
 
@@ -77,7 +76,7 @@ def test_an_engineers_faq(installed, faq):
   answers = dict.fromkeys(reply for _, reply, _, _ in FAQ)
   (faq / "answers.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in answers))
   installed(command, "index", "runs/faq", "answers.jsonl", "-o", "faq.index", base=True)
-  hits = lines(installed(command, "search", "faq.index", FAQ[0][0], "--top=3", base=True))
+  hits = lines(installed(command, "search", "faq.index", FAQ[0][0], "--top=3", JSON, base=True))
   of_pair = {(row["question"], row["candidate"]): float(row["score"]) for row in ranked}
   for hit in hits:
     if (FAQ[0][0], hit["text"]) in of_pair:
@@ -180,7 +179,7 @@ def test_a_students_system(installed):
   (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
   (folder / "my_ranker.py").write_text(code)
   small = ["--set", "epochs=1", "--set", TINY.format(tiny.encoder_folder())]
-  small += ["--set", "data.train_fraction=0.1"]
+  small += ["--set", "data.train_fraction=0.1", JSON]
   metrics = lines(installed(command, "train", "my_ranker.py:sample", "-o", "runs/mine", *small))
   assert any(row["metric"] == "map[sample-clean/test]" for row in metrics)
   config = json.loads((folder / "runs/mine/config.json").read_text())
@@ -188,13 +187,14 @@ def test_a_students_system(installed):
   for name in ("bm25", "word_overlap"):
     installed(command, "train", f"wikiqa_baseline:{name},sample", "-o", f"runs/sample-{name}")
   systems = ["runs/sample-bm25", "runs/sample-word_overlap", "runs/mine"]
-  rows = lines(installed(command, "compare", *systems, "--metrics=map"))
+  rows = lines(installed(command, "compare", *systems, "--metrics=map", JSON))
   assert [row["system"] for row in rows] == systems
   assert all("difference" in row for row in rows[1:])
   (folder / "asked.jsonl").write_text(
     '{"query": "what is ice", "candidates": ["water", "a stone"]}\n'
   )
-  assert len(lines(installed(command, "rank", "runs/mine", "asked.jsonl", "--allow-code"))) == 2
+  asked = "rank", "runs/mine", "asked.jsonl", "--allow-code"
+  assert len(lines(installed(command, *asked, JSON))) == 2
   code = """
 import as2jax
 data = as2jax.dataset("sample", "test", filter="clean")
@@ -213,7 +213,7 @@ def test_a_person_who_stops_and_goes_on(installed):
   folder, command = installed.folder, installed.script
   small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.3"]
   train = ["train", "wikiqa_triplet:sample", *small, "--set", "epochs=8", "--set", "log.steps=1"]
-  train += ["--set", "checkpoint.steps=1", "--format=json"]
+  train += ["--set", "checkpoint.steps=1", JSON]
   whole = lines(installed(command, *train, "-o", "runs/whole"))
   text = _stopped(installed, [*train, "-o", "runs/x"], "after 1 epoch")
   assert "stopped by SIGINT" in text and "Traceback" not in text
@@ -231,7 +231,7 @@ def test_a_person_who_stops_and_goes_on(installed):
   assert {path.name: path.stat().st_mtime_ns for path in part.iterdir()} == before
   installed(command, *index[:-1], "whole.index")
   results = [
-    lines(installed(command, "search", name, documents[4321]))
+    lines(installed(command, "search", name, documents[4321], JSON))
     for name in ("documents.index", "whole.index")
   ]
   assert results[0] == results[1] and len(results[0]) == 10

@@ -14,7 +14,7 @@ from as2jax.runtime.version import __version__
 
 EXAMPLES = output.examples(
   "as2jax train wikiqa_triplet:sample -o runs/x      a minute, needs no data",
-  "as2jax rank runs/x questions.jsonl --top=5",
+  "as2jax rank runs/x questions.jsonl --top-k=5",
   "as2jax compare runs/bm25 runs/x",
   "as2jax VERB --help                                options and examples",
   "as2jax --version",

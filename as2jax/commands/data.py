@@ -16,7 +16,7 @@ Cache = option("of prepared copies ($AS2JAX_CACHE)", metavar="FOLDER")
 
 
 @app.command("list", epilog=examples("as2jax data list"))
-def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") -> None:
+def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "text") -> None:
   """Lists the data sets. And whether their files are here, or those of which splits."""
   from as2jax.data.dataset import SPECS
   from as2jax.data.source import located
@@ -51,7 +51,7 @@ def check(
   root: Root = "",
   cache: Cache = "",
   download: Annotated[bool, Option(help="whether a public archive may be fetched")] = True,
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Prints a data set's card. Counts, balance, lengths, duplicates, overlap of splits.
 
@@ -62,7 +62,7 @@ def check(
   from as2jax.data import card
   from as2jax.data.dataset import SPECS
 
-  as_json = output.as_json(form)
+  as_json = form == "json"
   known = [name for name in names if name in SPECS or name == "all"]
   if not known and any(os.path.exists(name) or "." in name or "/" in name for name in names):
     raise typer.Exit(card.check_files(names, columns, drop=drop, as_json=as_json))
@@ -104,16 +104,17 @@ def near_duplicates(
   encoder: Annotated[str, Option(help="whose vectors are compared; MiniLM without")] = "",
   threshold: Annotated[float, Option(min=0, max=1, help="of the cosine")] = 0.95,
   allow_code: AllowCode = False,
+  form: output.Form = "text",
 ) -> None:
   """Counts test texts that the training data hold, too. And runs' metrics without them."""
-  import json
-
   from as2jax.config import words
+  from as2jax.evaluation import tables
   from as2jax.experiments import near_duplicates as texts
 
   how = {"encoder": encoder or words.MINILM, "threshold": threshold, "allow_code": allow_code}
   content = texts.report(runs, split=split, **how)
-  print(json.dumps(content, indent=1))
+  rows = content["metrics"]
+  output.emit(form, [content], lambda: f"{output.facts(content)}\n\n{tables.render(rows, left=3)}")
 
 
 @app.command(epilog=examples("as2jax data squad train-v1.1.json train.tsv --split=train"))

@@ -37,7 +37,7 @@ def evaluate(
   settings: Set = [],
   label: Label = None,
   allow_code: AllowCode = False,
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
   process.begin_run()

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from as2jax.commands import output
 from as2jax.commands.output import examples, option
 from as2jax.commands.train import AllowCode, Label, Set
 from as2jax.runtime.errors import InputError
@@ -189,15 +190,15 @@ def vectors(
   treebank: option(
     "words as GloVe has them: do n't, John 's, u.s.", "--treebank", kind=bool
   ) = False,
+  form: output.Form = "text",
 ) -> None:
   """Trains word vectors. Skip-gram on a data set or a text file."""
-  import json
-
   from as2jax.experiments import train_vectors
 
   texts, told = train_vectors.source(data, text)
   settings = train_vectors.Settings(dimension, epochs, min_count, seed, not cased, treebank)
-  print(json.dumps(train_vectors.train(texts, target, settings, told), indent=2))
+  content = train_vectors.train(texts, target, settings, told)
+  output.emit(form, [content], lambda: output.facts(content))
 
 
 @app.command(
@@ -218,10 +219,9 @@ def mine(
   below: Annotated[float, Option(min=0.0, help="share of the worst positive's score")] = 0.95,
   seed: Annotated[int, Option(min=0, help="of what is drawn")] = 0,
   allow_code: AllowCode = False,
+  form: output.Form = "text",
 ) -> None:
   """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
-  import json
-
   from as2jax.commands import documents
   from as2jax.experiments import mine as mining
 
@@ -240,7 +240,7 @@ def mine(
     source=data,
     allow_code=allow_code,
   )
-  print(json.dumps(content, indent=2, ensure_ascii=False))
+  output.emit(form, [content], lambda: output.facts(content))
 
 
 @app.command(

@@ -1,7 +1,6 @@
-"""What a command prints: text on a terminal, JSON lines elsewhere."""
+"""What a command prints: text for people, JSON lines with `--format=json`."""
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -9,10 +8,7 @@ from typer import Option
 
 from as2jax.runtime.errors import InputError
 
-Form = Annotated[
-  Literal["auto", "text", "json"],
-  Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
-]
+Form = Annotated[Literal["text", "json"], Option("--format", help="json: a line a row, complete")]
 
 Excel = Annotated[
   bool,
@@ -31,14 +27,9 @@ def check_excel(target: str) -> None:
     raise InputError(f"--excel is for a file that ends in .csv or .tsv, not {target or 'text'}")
 
 
-def as_json(form: str) -> bool:
-  """Return whether rows are printed as JSON lines."""
-  return form == "json" or (form == "auto" and not sys.stdout.isatty())
-
-
 def emit(form: str, rows: Iterable[Mapping[str, Any]], text: Callable[[], str]) -> None:
   """Print rows as JSON lines (what JSON has not, such as a date, is text), or the text."""
-  if not as_json(form):
+  if form != "json":
     print(text())
     return
   for row in rows:
@@ -53,6 +44,17 @@ def columns(rows: Iterable[Iterable[str]]) -> str:
   for row in cells:
     lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
   return "\n".join(lines)
+
+
+def facts(content: Mapping[str, Any]) -> str:
+  """Return nested facts as lines, a fact each; rows of facts are left out."""
+  from as2jax.config.overrides import flatten
+
+  lines = []
+  for key, value in flatten(content).items():
+    if not isinstance(value, list):
+      lines.append((key.replace("_", " "), value))
+  return columns(lines)
 
 
 def examples(*lines: str) -> str:

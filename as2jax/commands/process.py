@@ -79,6 +79,7 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
 
   `words` puts a message into the words of the command that was typed.
   """
+  in_python, InputError.in_python = InputError.in_python, False
   try:
     with contextlib.redirect_stdout(streams.Visible(sys.stdout)):
       status = work() or 0
@@ -102,6 +103,8 @@ def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str
       streams.give_up()
     if status == 1 and (processes.count() > 1 or os.environ.get(TRACEBACK)):
       traceback.print_exc()
+  finally:
+    InputError.in_python = in_python
   with contextlib.suppress(OSError):  # standard error may be a file on a full disk
     print(f"{processes.name()}: {streams.visible(text)}", file=sys.stderr)
   if processes.count() > 1:

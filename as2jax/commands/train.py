@@ -1,5 +1,7 @@
 """`as2jax train` and `as2jax list`: a job, or a recipe on one's own files, to a finished run."""
 
+import ast
+import pathlib
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -55,7 +57,7 @@ def train(
   processes: Annotated[int, Option(help="several processes: how many")] = 0,
   process_id: Annotated[int, Option(help="several processes: this one's, from 0")] = -1,
   allow_code: AllowCode = False,
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Trains a system and evaluates it. The same command goes on after a stop."""
   files = {"train": train_file, "dev": dev, "test": test}
@@ -135,11 +137,9 @@ def list_names(
     Argument(help="words stand behind a job's colon; keys are those of a job"),
   ],
   job: Annotated[str, Argument(help="whose keys are listed")] = "wikiqa_triplet",
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Lists jobs, recipes, words, models, encoders or keys."""
-  import ast
-
   from as2jax.config import jobs, recipes, words
   from as2jax.config.overrides import flatten
   from as2jax.runtime import registry
@@ -149,16 +149,28 @@ def list_names(
     lines = [(row["key"], repr(row["value"])) for row in rows]
     output.emit(form, rows, lambda: output.columns(lines))
     return
-  about: dict[str, Any] = {
-    "recipes": {name: recipe.__doc__ for name, recipe in recipes.SYSTEMS.items()}
-    | dict.fromkeys(recipes.BASELINES, "Rank without training."),
-    "words": {word: recipe.__doc__ for word, recipe in words.WORDS.items()},
-    "models": registry.MODELS,
-    "encoders": registry.ENCODERS,
-  }
+  about: dict[str, Any] = {}
   if kind == "jobs":
-    for name in jobs.names():
-      text = (jobs.folder() / f"{name}.py").read_text()
-      about.setdefault(kind, {})[name] = ast.get_docstring(ast.parse(text))
-  rows = [{"name": name, "about": text.partition("\n")[0]} for name, text in about[kind].items()]
+    about = {name: _docstring(jobs.folder() / f"{name}.py") for name in jobs.names()}
+  elif kind == "words":
+    about = {word: recipe.__doc__ for word, recipe in words.WORDS.items()}
+  elif kind == "recipes":
+    about = {name: recipe.__doc__ for name, recipe in recipes.SYSTEMS.items()} | recipes.UNTRAINED
+  classes = {"models": registry.MODELS, "encoders": registry.ENCODERS}.get(kind, {})
+  if kind == "recipes":
+    classes = {name: registry.MODELS[name] for name in recipes.LEXICAL}
+  for name, target in classes.items():
+    module, _, inside = target.partition(":")
+    path = pathlib.Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
+    about[name] = _docstring(path, inside)
+  rows = [{"name": name, "about": text.partition("\n")[0]} for name, text in about.items()]
   output.emit(form, rows, lambda: output.columns(row.values() for row in rows))
+
+
+def _docstring(path: pathlib.Path, inside: str = "") -> str:
+  """Return the docstring of a module, or of a class in it, which is not imported."""
+  module = ast.parse(path.read_text())
+  for node in module.body:
+    if isinstance(node, ast.ClassDef) and node.name == inside:
+      return ast.get_docstring(node) or ""
+  return ast.get_docstring(module) or ""

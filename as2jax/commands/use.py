@@ -30,7 +30,7 @@ app = typer.Typer()
 
 @app.command(
   epilog=examples(
-    "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top=5",
+    "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top-k=5",
     "as2jax rank runs/x faq.csv -o ranked.csv --columns question=query,candidate=reply",
     'echo \'{"question": "who sat?", "candidate": "The cat sat."}\' | as2jax rank runs/x',
   )
@@ -41,7 +41,9 @@ def rank(
     str, Argument(metavar="[FILE]", help="questions with candidates; else standard input")
   ] = "-",
   target: Out = "",
-  top: Annotated[int | None, Option(min=1, help="candidates a question; all if absent")] = None,
+  top: Annotated[
+    int | None, Option("--top-k", "--top", min=1, help="candidates a question; all if absent")
+  ] = None,
   seed: Seed = None,
   ranking: option("of joint models: a run file over FILE", metavar="FILE") = "",
   columns: Columns = "",
@@ -49,7 +51,7 @@ def rank(
   label: Label = None,
   allow_code: AllowCode = False,
   excel: output.Excel = False,
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Ranks the candidates of each question. Other columns of the file are carried through."""
   from as2jax.data import tables
@@ -79,7 +81,7 @@ def rank(
       "allow_code": allow_code,
       "label": label,
     }
-    rows = rank_file(run, file, seed=which, top=top, **how)
+    rows = rank_file(run, file, seed=which, top_k=top, **how)
   if target:
     tables.write(target, rows, excel=separator)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
@@ -104,7 +106,7 @@ def _hit(rank: int, score: float, text: str) -> str:
 @app.command(
   epilog=examples(
     "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
-    "as2jax compare runs/bm25 runs/x --format=latex > table.tex",
+    "as2jax compare BM25=runs/bm25 Triplet=runs/x --format=latex > table.tex",
     "as2jax compare bm25.run 'ours=ours-*.run' --qrels=qrels.txt --metrics=nDCG@10,R@100",
   )
 )
@@ -114,7 +116,7 @@ def compare(
     Argument(
       metavar="SYSTEM...",
       help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
-      "system's seeds joined by commas or as NAME=PATTERN); the first is the base",
+      "system's seeds joined by commas or as a pattern); the first is the base; NAME=SYSTEM names its row",
     ),
   ],
   metrics: Annotated[
@@ -131,16 +133,14 @@ def compare(
   samples: Annotated[int, Option(min=1, help="of the randomization test")] = 100_000,
   seed: Annotated[int, Option(min=0, help="of the randomization test")] = 0,
   form: Annotated[
-    Literal["auto", "text", "json", "csv", "markdown", "latex"],
-    Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
-  ] = "auto",
+    Literal["text", "json", "csv", "markdown", "latex"],
+    Option("--format", help="json and csv: every figure of every row"),
+  ] = "text",
 ) -> None:
   """Compares systems with the first. Question by question: differences, half-widths, tests."""
   from as2jax.evaluation import compare as comparison
 
   check_filter(question_filter)
-  if form == "auto":
-    form = "json" if output.as_json(form) else "text"
   print(
     comparison.run(
       systems,
@@ -178,7 +178,7 @@ def explain(
   seed: Seed = None,
   allow_code: AllowCode = False,
   excel: output.Excel = False,
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Draws what a model sees. Words of a question against those of a candidate, as a picture and TSV.
 
@@ -274,11 +274,11 @@ def search(
   question: Annotated[
     str | None, Argument(metavar="[QUESTION]", help="else a question a line of standard input")
   ] = None,
-  top: Annotated[int, Option(min=1, help="documents a question")] = 10,
+  top: Annotated[int, Option("--top-k", "--top", min=1, help="documents a question")] = 10,
   rerank: option("a run or model that ranks the best again", metavar="RUN") = "",
   label: Label = None,
   allow_code: AllowCode = False,
-  form: output.Form = "auto",
+  form: output.Form = "text",
 ) -> None:
   """Searches an index. For one question, or each line of standard input."""
   if question is not None and not question.strip():

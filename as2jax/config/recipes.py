@@ -396,7 +396,16 @@ SYSTEMS: dict[str, words.Recipe] = {
   **{recipe.__name__: recipe for recipe in (triplet, siamese, crossencoder, loct, cassie)},
 }
 LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25", "document_order")
-UNTRAINED = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
+UNTRAINED = {
+  "mean": "Rank by the cosine of the means of an encoder's token vectors.",
+  "cls": "Rank by the cosine of the encoder's vectors of [CLS].",
+  "glove": "Rank by the cosine of the means of GloVe's word vectors.",
+  "fasttext": "Rank by the cosine of the means of fastText's word vectors.",
+  "elmo": "Rank by the cosine of the means of ELMo's word vectors.",
+  "word_table": "Rank by the cosine of the means of a BERT's embeddings of words.",
+  "infersent": "Rank by the cosine of InferSent's sentence vectors.",
+  "sbert": "Rank by a published model of sentence-transformers as it is.",
+}
 BASELINES = (*LEXICAL, *UNTRAINED)
 BI_ENCODERS = ("biencoder", "sentence_bert", "triplet", "siamese")
 IN_BATCH = "in_batch_softmax"

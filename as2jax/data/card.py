@@ -74,10 +74,10 @@ def _worst(verdicts: Collection[str]) -> str:
   return min(verdicts, key=VERDICTS.index, default="")
 
 
-def text_of(card: Mapping) -> str:
-  """Format the statistics of `data_card` for a terminal."""
+def text_of(card: Mapping, further: Sequence[str] = ()) -> str:
+  """Format the statistics of `data_card` for a terminal, with what is wrong, and what is so `further`."""
   rows: list[tuple] = []
-  notes = contradictions(card)
+  notes = []
   for split, its in card["splits"].items():
     for question_filter, numbers in its["question_filters"].items():
       rows = rows or [("split", "question_filter", *numbers, "published", "")]
@@ -87,28 +87,47 @@ def text_of(card: Mapping) -> str:
       if question_filter == "clean":
         question_filter += f" (= {card['clean']})"
       rows.append((split, question_filter, *numbers.values(), stated, verdict))
-    told = [f"{its['duplicate_pairs']} pairs repeat an earlier one"]
+    told = []
     if its["positive_share"] is not None:
-      told.append(f"{its['positive_share']:.2%} positive")
+      told.append(f"{its['positive_share']:.2%} of the judged candidates are right")
     for name in ("candidates", "answers", "question_words", "candidate_words"):
       if name in its:
-        told.append(f"{name} {its[name]['median']:g}, at most {its[name]['largest']}")
+        lengths = f"{its[name]['median']:g} in the median, at most {its[name]['largest']}"
+        told.append(f"{name.replace('_', ' ')}: {lengths}")
     notes.append(f"{split}: {'; '.join(told)}")
-    notes.append(f"{split}: fingerprint {its['fingerprint']}, content {its['content']} by SHA-256")
-  notes += [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
-  if card["overlap"]:
-    shared = [f"{pair} {number}" for pair, number in card["overlap"].items()]
-    notes.append(f"questions in two splits: {', '.join(shared)}")
-  verdict = card["verdict"].replace("differs", "DIFFERS") or "none published"
-  notes.append(
-    f"{card['name']}: counts against the published ones: {verdict} {card['why']}".rstrip()
-  )
+  said = {"": "there are no published ones", "match": "as published", "differs": "not as published"}
+  known = said.get(card["verdict"], f"not as published, for a known reason: {card['why']}")
+  notes.append(f"counts of {card['name']}: {known}")
+  problems = [*wrong(card), *further]
+  notes.append("to look at:" if problems else "nothing is wrong")
+  notes += [f"  {problem}" for problem in problems]
   columns = list(zip(*rows))
   widths = [max(len(str(cell)) for cell in column) for column in columns]
   lines = [f"{card['name']} from {card['source']}"]
   for row in rows:
     lines.append("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())
   return "\n".join([*lines, *notes])
+
+
+def wrong(card: Mapping) -> list[str]:
+  """Write a line for each thing that is wrong with a data set, or that makes its figures say less."""
+  lines = [*contradictions(card), *shared_with_training(card)]
+  for pair, number in card["overlap"].items():
+    if number and "train" not in pair.split("+"):
+      lines.append(f"{card['name']}: {number} question texts stand in {pair.replace('+', ' and ')}")
+  for split, its in card["splits"].items():
+    where = f"{card['name']} {split}"
+    if number := its["duplicate_pairs"]:
+      lines.append(f"{where}: {number} (question, sentence) pairs repeat an earlier one")
+    if its["content"] == "other":
+      lines.append(f"{where}: the files differ from the official ones (SHA-256)")
+    differing = [name for name, verdict in its["verdicts"].items() if verdict == "differs"]
+    if differing:
+      names = ", ".join(differing)
+      lines.append(f"{where}: not the published number of questions, pairs or positives ({names})")
+  for split, names in card["missing"].items():
+    lines.append(f"{card['name']} {split}: {', '.join(names)} is missing")
+  return lines
 
 
 def contradictions(card: Mapping) -> list[str]:
@@ -162,13 +181,18 @@ def check_files(
   splits = {split: own.questions for split, own in read.items()}
   forms = {split: own.form for split, own in read.items()}
   card = data_card(datasets.of_questions("files", splits, ", ".join(paths), forms))
-  told = []
+  told, forms = [], []
   for split, own in read.items():
     card["splits"][split] |= {"rows": asdict(own.problems)}
     if str(own.problems):
       told.append(f"{split}: {own.problems}")
-    told.append(f"{split}: {own.form}" if own.form else f"{split}: {UNLABELLED}")
-  print(json.dumps(card, ensure_ascii=False) if as_json else "\n".join([text_of(card), *told]))
+    if own.form:
+      forms.append(f"{split}: {own.form}")
+    else:
+      told.append(f"{split}: {UNLABELLED}")
+  print(
+    json.dumps(card, ensure_ascii=False) if as_json else "\n".join([*forms, text_of(card, told)])
+  )
   return 0
 
 

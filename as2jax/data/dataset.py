@@ -15,6 +15,7 @@ from as2jax.data.source import Counts, PoolCounts, Spec, find
 from as2jax.data.statistics import KEEPS, gathered
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import OFF, cache_folder, data_folder
+from as2jax.runtime.shown import Shown
 
 # Modules with SPECS, in the order in which the data sets are listed.
 READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "asnq", "controlled")
@@ -74,8 +75,8 @@ def check_ids(questions: Iterable[Question], where: str, advice: str) -> None:
     seen.add(question.id)
 
 
-@dataclasses.dataclass(frozen=True)
-class Dataset:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Dataset(Shown):
   """The questions of a data set; of one for retrieval, its pools.
 
   Attributes:
@@ -111,6 +112,18 @@ class Dataset:
   filter: str = "all"
   split: str = ""
   forms: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def about(self) -> dict[str, Any]:
+    """Return where the data are from, and the counts of each split under `filter`."""
+    shown = {"Dataset": f"{self.name}, {self.filter} questions", "from": self.source}
+    for split, its in self.facts()[0].items():
+      counts = its["question_filters"]
+      counts = counts.get("pool") or counts[self._rule]
+      shown[split] = ", ".join(f"{number:,} {name}" for name, number in counts.items())
+    return shown
+
+  def __len__(self) -> int:
+    return len(self.questions)
 
   def facts(self) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, int]]:
     """Return `statistics` and `overlap`, computed where the data set was not prepared."""
@@ -149,8 +162,11 @@ class Dataset:
 
   def keeps(self, question: Question) -> bool:
     """Tell whether `filter` keeps a question."""
-    rule = {"clean": self.clean, "official": self.official or "all"}.get(self.filter, self.filter)
-    return KEEPS[rule](question)
+    return KEEPS[self._rule](question)
+
+  @property
+  def _rule(self) -> str:
+    return {"clean": self.clean, "official": self.official or "all"}.get(self.filter, self.filter)
 
 
 def dataset(
@@ -237,6 +253,10 @@ def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bo
     name = path.name.partition(".")[0]
     if name in SPECS:  # wikiqa.csv is not the data set wikiqa
       name = "files"
+  elif not hasattr(source, "columns"):
+    raise InputError(
+      f"name_or_path = {source!r:.100}: give a data set's name, a file's path or a pandas frame"
+    )
   own = user_files.read(source, labelled=True, columns=columns, drop=drop)
   return of_questions(name, {split: own.questions}, where, {split: own.form})
 

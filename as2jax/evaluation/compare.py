@@ -7,9 +7,11 @@ the unit is the question (t-test with Welch and Satterthwaite's degrees of freed
 weighted differences). `datasets`: the unit is the dataset, whose means are paired.
 """
 
+import dataclasses
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -22,16 +24,26 @@ from as2jax.evaluation.run_scores import RunScores
 
 TESTED = ("p_t", "p_randomization", "p_methods")
 METHODS = ("of methods", "p", "finds")
-METHODS_LEGEND = (
-  "p (t) and p (rand.) speak of these models; `of methods` and the p behind it count seeds, too, and "
-  "would find the difference below `finds` in 80 % of cases"
-)
+LEGEND = "± is the 95 % half-width over questions; systems are compared with the first"
+METHODS_LEGEND = "p (t), p (rand.): of these models; of methods: with seeds counted, would find `finds` in 80 % of cases"
 STRATA_LEGEND = (
-  "`first right` and `first wrong` are the questions whose first candidate is right, or is not: they "
-  "describe, and a prior on order moves them apart; what is claimed is claimed of all questions"
+  "first right, first wrong: questions whose first candidate is right, or is not; they describe, and "
+  "claim nothing"
 )
 HOLM_LEGEND = "p-values are adjusted by Holm's method"
 Row = dict[str, Any]
+
+
+def read(
+  names: Sequence[str], deterministic: Sequence[str] = (), **options: Any
+) -> list[RunScores]:
+  """Read the systems that are compared, under their names; for `options` see `run_scores.load`."""
+  places = [run_scores.named(name)[1] for name in names]
+  fixed = [run_scores.named(name)[1] for name in deterministic]
+  found = []
+  for name, one in zip(names, run_scores.load(places, deterministic=fixed, **options), strict=True):
+    found.append(dataclasses.replace(one, name=run_scores.named(name)[0]))
+  return found
 
 
 def run(
@@ -64,7 +76,7 @@ def run(
   if qrels:
     systems = run_scores.by_judgements(names, qrels, wanted, **options)
   else:
-    systems = run_scores.load(names, **options)
+    systems = read(names, **options)
   if not metrics:
     wanted = ["mrr", "r@1"]
     if any("map" in system.values for system in systems):
@@ -80,13 +92,16 @@ def run(
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
   said = []
-  for name in dict.fromkeys(names):
-    if "test" in split.split("+") and epath.Path(name).is_dir():
-      content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
-      count = results.times_evaluated(name, "test", content["data"]["name"])
+  for name, place in dict.fromkeys(map(run_scores.named, names)):
+    if "test" in split.split("+") and epath.Path(place).is_dir():
+      content = results.read(place) or {"data": {"name": ""}}  # what was compared is finished
+      count = results.times_evaluated(place, "test", content["data"]["name"])
       said.append(f"{name}: {count or 'not known'}")
   looks = ["times that test was evaluated with each seed: " + ", ".join(said)] if said else []
-  return "\n".join([as_text(rows), *looks, *known])
+  whole = " … (whole in as2jax report)"
+  return "\n".join(
+    [as_text(rows), *looks, *(textwrap.shorten(one, 120, placeholder=whole) for one in known)]
+  )
 
 
 def compare(
@@ -112,8 +127,7 @@ def compare(
         "tied_questions": system.tied.get(metric),
         "groups_note": by_group.warning(),
       }
-      for stratum, (of_stratum, width, count) in system.strata(metric).items():
-        key = stratum.replace(" ", "_")
+      for key, (of_stratum, width, count) in system.strata(metric).items():
         row |= {key: of_stratum, f"{key}_half_width": width, f"{key}_questions": count}
       if system.top_first is not None:
         row["top_first"] = float(system.top_first.mean())
@@ -228,16 +242,14 @@ def _cells(row: Row, holm: bool) -> list[str]:
 def strata_cells(rows: Sequence[Row]) -> dict[str, list[str]]:
   """Return {heading: a cell a row} of both strata by the first candidate, and how often it is ranked first."""
   found: dict[str, list[str]] = {}
-  for stratum in run_scores.STRATA:
-    key = stratum.replace(" ", "_")
-    if known := [row for row in rows if key in row]:
-      heading = f"{stratum} ({known[0][f'{key}_questions']})"
-      found[heading] = []
-      for row in rows:
-        mean, width = row[key], row[f"{key}_half_width"]
-        cell = "–" if mean is None else f"{mean:.4f}"
-        found[heading].append(cell + ("" if width is None else f" ± {width:.4f}"))
-  if any("top_first" in row for row in rows):
+  for row in rows:
+    for key in run_scores.STRATA:
+      if key in row:
+        width = row[f"{key}_half_width"]
+        cell = f"{row[key]:.4f}" + ("" if width is None else f" ± {width:.4f}")
+        heading = f"{key.replace('_', ' ')} ({row[f'{key}_questions']})"
+        found.setdefault(heading, []).append(cell)
+  if found and any("top_first" in row for row in rows):
     found["top is first"] = [
       f"{row['top_first']:.0%}" if "top_first" in row else "" for row in rows
     ]
@@ -260,16 +272,27 @@ def p_text(p: float) -> str:
 def as_text(rows: Sequence[Row]) -> str:
   """Return the rows of `compare` or `compare_groups` as tables, one a metric and group."""
   parts = []
+  for title, cells in _tables(rows):
+    table = textwrap.indent(tables.render(cells), "  ")
+    parts.append(f"{title}\n{table}" if title else table)
+  return "\n\n".join([*parts, "\n".join(_legend(rows))])
+
+
+def as_html(rows: Sequence[Row]) -> str:
+  """Return the tables of `as_text` as HTML."""
+  parts = [tables.render(cells, "html", caption=title) for title, cells in _tables(rows)]
+  return f"{''.join(parts)}<p>{'<br>'.join(map(escape, _legend(rows)))}</p>"
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[tuple[str, list[Sequence[str]]]]:
+  """Yield the title and the cells of each table, without empty columns; strata have no title."""
   tables_of: dict[tuple, list[Row]] = {}
   for row in rows:
     tables_of.setdefault((row["metric"], row.get("group")), []).append(row)
   for (metric, _), mine in tables_of.items():
-    holm = any(row.get(f"{test}_holm") != row.get(test) for row in mine for test in TESTED)
-    strata = {} if "scope" in mine[0] else strata_cells(mine)
-    tests = HEAD if len(mine) > 1 else ()
-    cells = [["", "questions", "mean", "s.d. (seeds)", *tests, *strata]]
-    for number, row in enumerate(mine):
-      name, mean, sd = row.get("system", ""), f"{row['mean']:.4f}", ""
+    cells = [["", "questions", "mean", "s.d. (seeds)", *HEAD]]
+    for row in mine:
+      name, mean, sd, count = row.get("system", ""), f"{row['mean']:.4f}", "", ""
       if "scope" in row:
         name = f"{row['scope']}: {name} against {row['base']}" if name else row["scope"]
       if notes := list(filter(None, (row.get("note"), _tied(row)))):
@@ -278,24 +301,31 @@ def as_text(rows: Sequence[Row]) -> str:
         mean += f" ± {row['half_width']:.4f}"
       if row.get("sd") is not None:
         sd = f"{row['sd']:.4f} ({row['seeds']})"
-      count = (
-        ""
-        if row["questions"] is None
-        else significance.count_text(row["questions"], row.get("groups"))
-      )
-      cells.append([name, count.replace(" questions", ""), mean, sd])
-      if len(mine) > 1:
-        cells[-1] += _cells(row, holm)
-      cells[-1] += [of_stratum[number] for of_stratum in strata.values()]
-    title = f"{metric}; ± is the 95 % half-width; differences are to the first. {METHODS_LEGEND}"
-    if holm:
-      title += f"; {HOLM_LEGEND}"
-    if strata:
-      title += f"; {STRATA_LEGEND}"
-    parts.append(title + "\n" + textwrap.indent(tables.render(cells), "  "))
-    for note in dict.fromkeys(row.get("groups_note") for row in mine):
-      parts[-1] += f"\n  warning: {note}" if note else ""
-  return "\n\n".join(parts)
+      if row["questions"] is not None:
+        count = significance.count_text(row["questions"], row.get("groups"))
+      cells.append([name, count.replace(" questions", ""), mean, sd, *_cells(row, _holm(mine))])
+    filled = [column for column in zip(*cells, strict=True) if any(column[1:])]
+    yield metric, list(zip(*filled, strict=True))
+    if strata := strata_cells(mine):
+      beside = zip(filled[0][1:], *strata.values(), strict=True)
+      yield "", [("", *strata), *beside]
+
+
+def _holm(rows: Sequence[Row]) -> bool:
+  return any(row.get(f"{test}_holm") != row.get(test) for row in rows for test in TESTED)
+
+
+def _legend(rows: Sequence[Row]) -> list[str]:
+  """Return the lines below the tables: what their columns are, and what they warn of."""
+  lines = [LEGEND]
+  if any("p_t" in row for row in rows):
+    lines.append(METHODS_LEGEND)
+  if _holm(rows):
+    lines.append(HOLM_LEGEND)
+  if strata_cells(rows):
+    lines.append(STRATA_LEGEND)
+  warnings = dict.fromkeys(row.get("groups_note") for row in rows)
+  return lines + [f"warning: {note}" for note in warnings if note]
 
 
 def _tied(row: Row) -> str:
@@ -304,21 +334,22 @@ def _tied(row: Row) -> str:
 
 def for_paper(rows: Sequence[Row], form: str) -> str:
   """Return the rows of `compare` with marks of significance, a column a metric, the best in bold."""
-  names = list(dict.fromkeys(row["system"] for row in rows))
-  cells, bold = [["system"], *([name] for name in names)], set()
-  best: dict[str, float] = {}
+  by_metric: dict[str, list[Row]] = {}
   for row in rows:
-    best[row["metric"]] = max(row["mean"], best.get(row["metric"], -np.inf))
-  for row in rows:
-    metric, number = row["metric"], names.index(row["system"])
-    width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
-    cells[1 + number].append(f"{row['mean']:.3f}{width}{marks(row)}")
-    if row["mean"] == best[metric] and len(names) > 1:
-      bold.add((number, len(cells[1 + number]) - 1))
-  cells[0] += [metric.partition("[")[0].upper() for metric in best]
+    by_metric.setdefault(row["metric"], []).append(row)
+  systems, bold = next(iter(by_metric.values())), set()
+  cells = [["system", "seeds"], *([row["system"], row["seeds"]] for row in systems)]
+  for metric, of_metric in by_metric.items():
+    best = max(row["mean"] for row in of_metric)
+    for number, row in enumerate(of_metric):
+      width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
+      cells[1 + number].append(f"{row['mean']:.3f}{width}{marks(row)}")
+      if row["mean"] == best and len(systems) > 1:
+        bold.add((number, len(cells[0])))
+    cells[0].append(metric.partition("[")[0].upper())
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   head = f"{where}, {significance.count_text(rows[0]['questions'], rows[0]['groups'])}"
-  adjusted = ", Holm-adjusted" if len(names) > 2 else ""
+  adjusted = ", Holm-adjusted" if len(systems) > 2 else ""
   legend = (
     "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "
     f"models (randomization test{adjusted}); * p < .05 of the methods, seeds counted."
@@ -326,10 +357,15 @@ def for_paper(rows: Sequence[Row], form: str) -> str:
   for row in rows:
     if tied := _tied(row):
       legend += f" {row['system']}, {row['metric'].partition('[')[0].upper()}: {tied}."
+  for row in systems:
+    if row["note"]:
+      legend += f" {row['system']}: {row['note']}."
+  for note in dict.fromkeys(row["groups_note"] for row in systems):
+    legend += f" Warning: {note}." if note else ""
   if form == "latex":
     return tables.render(cells, form, caption=f"{head}. {legend}", bold=bold)
   table = tables.render(cells, form, bold=bold)
-  return f"{head}\n\n{table}\n\n{legend}".replace("; * p", "; \\* p")
+  return f"{head}\n\n{table}\n\n{tables.markdown_text(legend)}"
 
 
 def marks(row: Row) -> str:

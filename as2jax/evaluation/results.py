@@ -7,7 +7,7 @@ import json
 import logging
 import platform
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -315,26 +315,35 @@ def ledger_note(looks: Looks | None, split: str = "test") -> str:
   return f"{split} was evaluated {times} with each seed"
 
 
-def table(content: dict, workdir: epath.PathLike | None = None) -> str:
-  """Return the main figures as text, with the notes of the run's ledger where its folder is given."""
-  lines = []
+def main_figures(content: dict, filters: str = "") -> Iterator[tuple[str, str]]:
+  """Yield the main metrics of results, of names that hold `filters`, with their figures as text."""
   for name, entry in content["metrics"].items():
-    if name.partition("[")[0] not in TABLE[content["task"]]:
+    if name.partition("[")[0] not in TABLE[content["task"]] or filters not in name:
       continue
-    line = f"{name:34s} {entry['mean']:.4f}"
+    text = f"{entry['mean']:.4f}"
     if entry["sd"]:
-      line += f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)"
+      text += f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)"
     counted = count_text(entry["questions"], entry.get("groups"))
     if entry["half_width"] is not None:
-      line += f"   ± {entry['half_width']:.4f} (95 %, {counted})"
+      text += f"   ± {entry['half_width']:.4f} (95 %, {counted})"
     else:
-      line += f"   ({counted})"
+      text += f"   ({counted})"
     tied = entry.get("tied_questions")
     for outcome in content["seeds"]:
       tied = max(tied or 0, outcome["metrics"].get(name, {}).get("tied_questions", 0))
     if said := metrics.tied_text(tied, entry["questions"]):
-      line += f"; {said}"
-    lines.append(line)
+      text += f"; {said}"
+    yield name, text
+
+
+def selecting(content: dict) -> str:
+  """Return what the names of metrics hold under the question filter that selects."""
+  return f"-{QUESTION_FILTERS[content['task']]}/"
+
+
+def table(content: dict, workdir: epath.PathLike | None = None, filters: str = "") -> str:
+  """Return the main figures as text, with the notes of the run's ledger where its folder is given."""
+  lines = [f"{name:34s} {text}" for name, text in main_figures(content, filters)]
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   if len(content["seeds"]) == 1 and not content.get("deterministic"):
     seed = content["seeds"][0]["seed"]
@@ -351,9 +360,7 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
 
 def summary(content: dict[str, Any], folder: str) -> str:
   """Return the end of a run: the figures that select, best epochs, what to type next."""
-  main = f"-{QUESTION_FILTERS[content['task']]}/"
-  metrics = {name: entry for name, entry in content["metrics"].items() if main in name}
-  lines = [table({**content, "metrics": metrics}, folder)]
+  lines = [table(content, folder, selecting(content))]
   for outcome in content["seeds"]:
     if outcome["steps"] > 0:
       epoch, seed = outcome["best_epoch"], outcome["seed"]

@@ -30,10 +30,7 @@ QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
 # The metric and the question filter that results of each task have.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 MEASURES = ("nDCG@10", "AP")  # of judgements, where none is named
-STRATA = {
-  "first right": 1,
-  "first wrong": 0,
-}  # by whether the first candidate of a document is right
+STRATA = {"first_right": 1, "first_wrong": 0}  # by the label of a document's first candidate
 # Columns of a table that are no metrics.
 COUNTS = ("candidates", "positives", "asked", "group", "first_right", "top_first", "tied")
 Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
@@ -84,21 +81,20 @@ class RunScores:
       raise InputError(f"{self.name}: no metric {name!r}: it has {', '.join(self.values)}")
     return self.values[name]
 
-  def strata(self, metric: str) -> dict[str, tuple[float | None, float | None, int]]:
+  def strata(self, metric: str) -> dict[str, tuple[float, float | None, int]]:
     """Return {stratum: mean, half-width, questions} of a metric by the label of the first candidate.
 
     A diagnostic, always of both strata: a prior on order raises one and lowers the other. {} where the label
-    is not known; no mean of no question.
+    is not known, or is the same of all questions.
     """
-    found: dict[str, tuple[float | None, float | None, int]] = {}
-    of_first = np.zeros(0) if self.first_right is None else self.first_right
-    for name, label in STRATA.items() if len(of_first) else ():
-      chosen = np.equal(of_first, label)
-      values, count = self.metric(metric)[:, chosen], int(chosen.sum())
-      found[name] = None, None, 0
-      if count:
-        groups = None if self.groups is None else self.groups[chosen]
-        found[name] = float(values.mean()), significance.half_width(values, groups), count
+    found: dict[str, tuple[float, float | None, int]] = {}
+    if self.first_right is None or len(set(self.first_right)) < len(STRATA):
+      return found
+    for name, label in STRATA.items():
+      chosen = self.first_right == label
+      values = self.metric(metric)[:, chosen]
+      groups = None if self.groups is None else self.groups[chosen]
+      found[name] = float(values.mean()), significance.half_width(values, groups), int(chosen.sum())
     return found
 
   def title(self, metric: str) -> str:
@@ -141,17 +137,15 @@ def load(
       sources[name] = {}, _files(name, judge)
   rule, data = _rule(question_filter, judge[0] if judge else {}, split)
   fingerprint = facts[first][f"data ({split})"] if judge else ""
-  loaded, counted, shared = [], [], dict.fromkeys(("group", "first_right"))
+  loaded, counted = [], []
   for name in names:
     content, tables = sources[name]
-    counted, values, found = _values(name, tables, rule, counted)
-    top = found.pop("top_first", None)
-    tied = dict.fromkeys(values, max(found.pop("tied"))) if "tied" in found else {}
+    counted, values, of_questions = _values(name, tables, rule, counted)
+    tied = of_questions.setdefault("tied", {})
     for outcome in content.get("seeds", ()):
       for metric in values:
         entry = outcome["metrics"].get(f"{metric}[{data}]", {})
         tied[metric] = max(entry.get("tied_questions", 0), tied.get(metric, 0))
-    shared = found | {key: of for key, of in shared.items() if of is not None}
     one = RunScores(
       name,
       data,
@@ -161,13 +155,16 @@ def load(
       content.get("note", ""),
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
-      top_first=None if top is None else np.stack(top),
-      tied=tied,
       fingerprint=fingerprint,
+      **of_questions,
     )
     loaded.append(one)
-  of_questions = {"groups": shared.get("group"), "first_right": shared.get("first_right")}
-  return [dataclasses.replace(one, **of_questions) for one in loaded]
+  shared = {}  # what one system's table says of the questions holds for all systems
+  for one in loaded:
+    for field in ("groups", "first_right"):
+      if shared.get(field) is None:
+        shared[field] = getattr(one, field)
+  return [dataclasses.replace(one, **shared) for one in loaded]
 
 
 def by_judgements(
@@ -318,11 +315,20 @@ def _files(name: str, judge: Source | None) -> dict[str, Table]:
   return tables
 
 
+def named(system: str) -> tuple[str, str]:
+  """Return what a system is called and where it lies, of `ours=runs/x`, `runs/x=ours` or a place alone."""
+  place, _, name = system.rpartition("=")
+  if place and name and not epath.Path(system).exists():
+    if epath.Path(place).exists():
+      return name, place
+    name, _, place = system.partition("=")
+    return name, place
+  return system, system
+
+
 def files_of(name: str) -> tuple[str, list[str]]:
   """Return what a system is called and the files of its seeds: `a.run`, `0.run,1.run`, `a=a-*.run`."""
-  called, equals, patterns = name.partition("=")
-  if epath.Path(name).exists() or not equals:
-    called = patterns = name
+  called, patterns = named(name)
   files: list[str] = []
   for pattern in [patterns] if epath.Path(patterns).exists() else patterns.split(","):
     files += sorted(glob.glob(pattern)) or [pattern]
@@ -493,9 +499,10 @@ def _run(name: str, split: str) -> Source:
 def _values(
   name: str, tables: Mapping[str, Table], rule: str, first: list[tuple[str, float, float]]
 ) -> tuple[list[tuple[str, float, float]], dict[str, np.ndarray], dict[str, Any]]:
-  """Return the questions counted (those of the `first`), {metric: [seeds, questions]}, facts of questions."""
+  """Return the questions counted (those of the `first`), {metric: [seeds, questions]}, fields of `RunScores`."""
   by_seed: list[dict[str, np.ndarray]] = []
-  facts: dict[str, Any] = {}
+  fields: dict[str, Any] = {}
+  tops, tied = [], []
   for file, (ids, table) in tables.items():
     rows = sorted(np.flatnonzero(_counted(table, rule)).tolist(), key=ids.__getitem__)
     if not rows:
@@ -509,13 +516,13 @@ def _values(
         f"{file}: question {question!r} is not in both tables, or has other numbers of candidates or "
         "positives in the first: compare systems on the same data and split"
       )
-    for key in ("group", "first_right"):
-      if key in table:
-        facts[key] = table[key][rows]
+    for field, column in (("groups", "group"), ("first_right", "first_right")):
+      if column in table:
+        fields[field] = table[column][rows]
     if "tied" in table:
-      facts.setdefault("tied", []).append(int(table["tied"][rows].sum()))
+      tied.append(int(table["tied"][rows].sum()))
     if "top_first" in table:
-      facts.setdefault("top_first", []).append(table["top_first"][rows])
+      tops.append(table["top_first"][rows])
     columns = {}
     for metric, values in table.items():
       if metric not in COUNTS and (rule == "any") == metric.startswith(ANY):
@@ -525,4 +532,8 @@ def _values(
   for metric in by_seed[0]:
     if all(metric in columns for columns in by_seed):
       values[metric] = np.stack([columns[metric] for columns in by_seed])
-  return first, values, facts
+  if tops:
+    fields["top_first"] = np.stack(tops)
+  if tied:
+    fields["tied"] = dict.fromkeys(values, max(tied))
+  return first, values, fields

@@ -68,8 +68,8 @@ def strata(scores: RunScores, every: RunScores, metric: str) -> dict[str, str]:
   """
   cells = {}
   for stratum, (mean, width, count) in scores.strata(metric).items():
-    cell = "–" if mean is None else short(mean)
-    cells[f"{stratum} ({count})"] = cell + ("" if width is None else f" ± {short(width)}")
+    heading = f"{stratum.replace('_', ' ')} ({count})"
+    cells[heading] = short(mean) + ("" if width is None else f" ± {short(width)}")
   if cells:
     tops = scores.top_first, every.top_first
     known = tops[0] is not None and tops[1] is not None

@@ -43,7 +43,7 @@ class Limits:
   Attributes:
     body: bytes of a request; more are answered by 413.
     bodies: bytes of all requests under way; more are answered by 503.
-    candidates: of a request, by 413; also texts to encode, and the greatest `k` of a search.
+    candidates: of a request, by 413; also texts to encode, and the greatest `top_k` of a search.
     waiting: requests in the queue; one more is answered by 429.
     queue: seconds in the queue; a request that is not begun by then is answered by 503.
     client: seconds that a client may take to send a request, or to read its answer.

@@ -22,6 +22,7 @@ from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.reevaluate import note, require_labels
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.shown import Shown
 
 if TYPE_CHECKING:
   import pandas
@@ -33,8 +34,8 @@ LARGEST = 4_000_000  # pairs of a question and an answer of a pool
 SAMPLES = 100_000  # of the randomization test
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation(RunScores):
+@dataclasses.dataclass(frozen=True, repr=False)
+class Evaluation(Shown, RunScores):
   """Hold one system's values on the questions of a data set.
 
   Attributes:
@@ -50,25 +51,25 @@ class Evaluation(RunScores):
   metrics: dict[str, dict[str, float | int | None]] = dataclasses.field(default_factory=dict)
   ties: str = "expected"
 
-  def __str__(self) -> str:
+  def about(self) -> dict[str, Any]:
+    """Return what was measured on what, and every metric."""
     groups = significance.Groups.of(self.groups, len(self.ids)).count
     counted = significance.count_text(len(self.ids), groups)
-    lines = [f"{self.name} on {self.data}: {counted} {self.note}"]
+    shown = {"Evaluation": f"{self.name} on {self.data}: {counted} {self.note}".rstrip()}
     for metric, entry in self.metrics.items():
-      line = f"  {metric:8s} {entry['mean']:.4f}"
+      shown[metric] = f"{entry['mean']:.4f}"
       if entry["half_width"] is not None:
-        line += f" ± {entry['half_width']:.4f}"
+        shown[metric] += f" ± {entry['half_width']:.4f}"
       if entry["sd"] is not None:
-        line += f" (s.d. {entry['sd']:.4f} of {entry['seeds']} seeds)"
+        shown[metric] += f" (s.d. {entry['sd']:.4f} of {entry['seeds']} seeds)"
       if said := tied_text(self.tied.get(metric), len(self.ids)):
-        line += f"; {said}"
-      lines.append(line)
-    return "\n".join(lines)
+        shown[metric] += f"; {said}"
+    return shown
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Compare several systems with the first one; printed, it is a table.
+  """Compare several systems with the first one; shown, it is a table.
 
   Attributes:
     rows: one a metric and system: mean, and (but for the first's) `difference`, `p_t` and
@@ -79,8 +80,11 @@ class Comparison:
 
   rows: list[dict[str, Any]]
 
-  def __str__(self) -> str:
+  def __repr__(self) -> str:
     return comparisons.as_text(self.rows)
+
+  def _repr_html_(self) -> str:
+    return comparisons.as_html(self.rows)
 
 
 def evaluate(
@@ -189,19 +193,32 @@ def _names(metrics: str | Sequence[str]) -> list[str]:
   return [name.strip() for name in metrics]
 
 
-def compare(*evaluations: Evaluation, metrics: str | Sequence[str] = ()) -> Comparison:
+def compare(
+  *systems: Evaluation | str | os.PathLike, metrics: str | Sequence[str] = (), split: str = "test"
+) -> Comparison:
   """Compare systems that answered the same questions with the first of them.
 
+  >>> compare("BM25=runs/bm25", "ours=runs/x")  # doctest: +SKIP
+
   Args:
-    evaluations: two or more, from `evaluate`, of the same questions and policy for ties.
+    systems: two or more, of the same questions and policy for ties: what `evaluate` gave; or the folders
+      of finished runs, beside which tables and run files may stand, `NAME=` before one names its rows.
     metrics: names, or a text of names joined by commas; MAP and MRR where not given, or all measures
       of run files.
+    split: of folders.
 
   """
-  if len(evaluations) < 2 or not all(isinstance(one, Evaluation) for one in evaluations):
-    raise InputError("compare takes two or more evaluations: make them by as2jax.evaluate")
+  places = [os.fspath(one) for one in systems if isinstance(one, (str, os.PathLike))]
+  evaluations: Sequence[Any] = [one for one in systems if isinstance(one, Evaluation)]
+  if len(systems) < 2 or len(systems) not in (len(places), len(evaluations)):
+    raise InputError(
+      "compare takes two or more systems: the folders of finished runs, or the evaluations that "
+      "as2jax.evaluate gives, not some of each"
+    )
+  if places:
+    evaluations = comparisons.read(places, split=split)
   base = evaluations[0]
-  for one in evaluations:
+  for one in () if places else evaluations:  # what is read was checked then
     if (one.fingerprint, one.ties) != (base.fingerprint, base.ties):
       raise InputError(
         f"{one.name} was measured on {one.data} with ties={one.ties}, {base.name} on {base.data} with "
@@ -239,6 +256,10 @@ def labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
   asked, advice = data, "give each an id of its own"
   if isinstance(data, Dataset):
     asked, advice = data.questions, "evaluate one split at a time"
+  if not isinstance(asked, Sequence) or not all(isinstance(one, Question) for one in asked):
+    raise InputError(
+      f"data = {data!r:.100}: give a data set, its name, a file, a pandas frame or a list of questions"
+    )
   questions = tuple(question for question in asked if question.candidates)
   if not questions:
     raise InputError("there are no questions to evaluate on: check the data and its filter")

@@ -97,7 +97,7 @@ class SearchBody(_Body):
   """The body of `/search`."""
 
   query: Text
-  k: Count = 10
+  top_k: Count = pydantic.Field(10, validation_alias=pydantic.AliasChoices("top_k", "k"))
   rerank: bool = False
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-import operator
+import numbers
 import os
 import pathlib
 import shutil
@@ -25,6 +25,7 @@ from as2jax.evaluation import exact_search, retrieve
 from as2jax.runtime import cache, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock, read_object, write_whole
+from as2jax.runtime.shown import Shown
 
 Ranker = Any  # `as2jax.inference.ranker.Ranker`, which makes indexes
 CONTENT = "index.json"
@@ -166,7 +167,7 @@ class Rows:
     return entries
 
 
-class Index:
+class Index(Shown):
   """Documents, searched by `search`; made by `Ranker.index`, opened again by `Index.open`."""
 
   def __init__(self, ranker: Ranker, path: str | os.PathLike | None = None):
@@ -253,6 +254,15 @@ class Index:
   def __len__(self) -> int:
     return len(self._rows)
 
+  def about(self) -> dict[str, Any]:
+    """Return how many documents are searched, where they lie and by what."""
+    by = f"{self.ranker.similarity} of vectors" if self.ranker.has_vectors else "words"
+    return {
+      "Index": f"{len(self):,} documents in {self.path or 'memory'}",
+      "ranker": f"{self.ranker.name} of {self.ranker.source or 'no folder'}",
+      "searched by": by,
+    }
+
   @property
   def texts(self) -> list[str]:
     """Of all documents."""
@@ -304,22 +314,41 @@ class Index:
       self._rows = Rows(parts)
 
   def search(
-    self, query: str, k: int = 10, *, rerank: Ranker | None = None, depth: int = DEPTH
+    self,
+    query: str,
+    top_k: int = 10,
+    *,
+    k: int | None = None,
+    rerank: Ranker | None = None,
+    depth: int = DEPTH,
   ) -> list[Hit]:
-    """Finds the k documents of greatest score, best first; equal scores in the documents' order.
+    """Finds the `top_k` documents of greatest score, best first; equal scores in the documents' order.
 
-    `rerank`, another ranker (a cross-encoder), ranks the best `depth` documents (at least k) again; hits
-    then have its scores.
+    Args:
+      query: its text.
+      top_k: how many documents are returned; `k` is another name of it.
+      k: see `top_k`.
+      rerank: another ranker (a cross-encoder), which ranks the best `depth` documents (at least `top_k`)
+        again; hits then have its scores.
+      depth: see `rerank`.
+
     """
-    return self.search_many([query], k, rerank=rerank, depth=depth)[0]
+    return self.search_many([query], top_k, k=k, rerank=rerank, depth=depth)[0]
 
   def search_many(
-    self, queries: Sequence[str], k: int = 10, *, rerank: Ranker | None = None, depth: int = DEPTH
+    self,
+    queries: Sequence[str],
+    top_k: int = 10,
+    *,
+    k: int | None = None,
+    rerank: Ranker | None = None,
+    depth: int = DEPTH,
   ) -> list[list[Hit]]:
     """Finds for each query what `search` finds."""
-    k, depth = operator.index(k), operator.index(depth)  # a number of numpy's, too
-    if k < 1 or depth < 1:
-      raise InputError(f"k = {k}, depth = {depth}: give 1 or more")
+    k = top_k if k is None else k
+    check_count("top_k", k)
+    check_count("depth", depth)
+    k, depth = int(k), int(depth)
     if not len(queries):
       return []
     rows = self._rows  # another thread may add documents meanwhile
@@ -435,6 +464,12 @@ class Index:
       "parts": [part.digest for part in parts],
     }
     write_whole(self.path / CONTENT, json.dumps(content, indent=2) + "\n")
+
+
+def check_count(name: str, count: Any) -> None:
+  """Raises InputError where an argument is no whole number from 1 on, of Python's or numpy's."""
+  if not isinstance(count, numbers.Integral) or count < 1:
+    raise InputError(f"{name} = {count!r}: give a whole number, 1 or more")
 
 
 def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:

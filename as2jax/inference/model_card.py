@@ -42,8 +42,7 @@ tags:
 
 A {{ "bi-encoder" if bi_encoder else "cross-encoder" }} (the model `{{ config.model.name }}`) for answer \
 sentence selection: it ranks sentences by how well they answer a question. \
-Made with as2jax {{ versions.as2jax }}, seed {{ outcome.seed }} of {{ seeds | join(", ", attribute="seed") }}, by \
-{{ outcome.steps }} training steps, of which the best was {{ outcome.best_step }}.
+Made with as2jax {{ versions.as2jax }}, seed {{ outcome.seed }} of {{ seeds | join(", ", attribute="seed") }}.
 
 ## Use
 
@@ -67,7 +66,7 @@ it there, and transformers' own classes do not.{% endif %}
 ## Results
 
 Of seed {{ outcome.seed }}, ranked by `{{ form.score }}`; ties: {{ ties }}. A half-width is that of the \
-95 % interval over questions. The checkpoint was selected by {{ selected_on }}.
+95 % interval over questions.
 
 | metric | value | ± half-width | questions |
 |---|---|---|---|
@@ -76,6 +75,16 @@ Of seed {{ outcome.seed }}, ranked by `{{ form.score }}`; ties: {{ ties }}. A ha
 {% endfor %}{% for note in outcome.notes %}
 Note: {{ note }}.
 {% endfor %}
+## Training
+
+{% if outcome.steps < 1 %}Not trained: these are the weights that it began with.
+{% else %}Trained for {{ outcome.steps }} steps, {{ config.epochs }} epochs at most, on the split train of \
+`{{ data.name }}`{% if "train" in data.splits %} ({{ data.splits.train.questions }} questions, \
+{{ data.splits.train.pairs }} candidates, {{ data.splits.train.positives }} of them right)\
+{% endif %}, by the loss `{{ config.loss.name }}` and {{ config.optimizer.name }} with a rate of {{ config.optimizer.rate }}. \
+{% if outcome.best_epoch %}Kept is the best checkpoint, of epoch {{ outcome.best_epoch }} (step {{ outcome.best_step }}), \
+{% else %}No epoch was better than the start, whose weights these are, {% endif %}by {{ selected_on }}.
+{% endif %}
 ## Made of
 
 `{{ data.name }}` (SHA-256 of its records) and the weights `{{ weights.pretrained }}` (SHA-256 \

@@ -57,6 +57,8 @@ def load(
     allow_code: whether classes of one's own that a run names may be imported: its author's code.
 
   """
+  if not isinstance(source, (str, os.PathLike)):
+    raise InputError(f"source = {source!r:.100}: give a run's folder or a published model, a text")
   source = os.fspath(source)
   folder = epath.Path(source).expanduser()
   if is_run(folder):
@@ -79,6 +81,8 @@ def open_run(folder: str | os.PathLike, *, allow_code: bool = False) -> Run:
 
   With `allow_code`, classes of one's own that the run names may be imported.
   """
+  if not isinstance(folder, (str, os.PathLike)):
+    raise InputError(f"folder = {folder!r:.100}: give a run's folder, a text or a path")
   return Run(folder, allow_code=allow_code)
 
 
@@ -87,7 +91,7 @@ def rank_file(
   table: Any,
   *,
   seed: int | Literal["best"] = "best",
-  top: int | None = None,
+  top_k: int | None = None,
   ranking: str = "",
   columns: Mapping[str, str] | str = "",
   drop: bool = False,
@@ -99,7 +103,7 @@ def rank_file(
   Args:
     source: a run's folder, or what else `load` opens.
     table: the path of a file, or a frame; see `user_files.read`.
-    top: candidates of a question; all where None.
+    top_k: candidates of a question; all where None.
     ranking: of joint models: another ranker's run file over the questions.
     columns: {field: column}, or `question=query,…`.
     drop: whether rows without text and repeated ones are left out.
@@ -117,11 +121,11 @@ def rank_file(
     ranker = load(source, seed=seed, allow_code=allow_code, label=label)
     if ranker.model.layout == "joint":
       Run(source).start_from("", own.questions)
-  return ranked_rows(own, next(iter(ranker.all_scores(own.questions).values())), top)
+  return ranked_rows(own, next(iter(ranker.all_scores(own.questions).values())), top_k)
 
 
 def train(
-  job: str | ConfigDict,
+  job: str | os.PathLike | ConfigDict,
   output: str | os.PathLike,
   *,
   data: "Mapping[str, str | os.PathLike | pandas.DataFrame] | None" = None,
@@ -154,9 +158,17 @@ def train(
   """
   from as2jax.config import recipes
 
+  for name, given, kinds, what in (
+    ("job", job, (str, os.PathLike, ConfigDict), "a job's name, a config file or a config"),
+    ("output", output, (str, os.PathLike), "the run's folder"),
+    ("data", data or {}, Mapping, 'files or frames by their split, such as {"train": "faq.csv"}'),
+    ("seeds", seeds, Sequence, "several numbers, such as (0, 1, 2)"),
+  ):
+    if not isinstance(given, kinds):
+      raise InputError(f"{name} = {given!r:.100}: give {what}")
   if isinstance(job, str) and job.startswith("own:"):
     job = recipes.own_job(job.removeprefix("own:"), overrides)
-  config = job if isinstance(job, ConfigDict) else jobs.load(job, allow_code)
+  config = job if isinstance(job, ConfigDict) else jobs.load(os.fspath(job), allow_code)
   values: dict[str, Any] = {}
   named = tables.named_columns(columns)
   group = {

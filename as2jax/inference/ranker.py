@@ -25,15 +25,16 @@ from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.evaluation import retrieve
 from as2jax.evaluation.predict import FittedRanker, Scores
-from as2jax.inference.index import Hit, Index
-from as2jax.runtime import sharding
+from as2jax.inference.index import Hit, Index, check_count
+from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.shown import Shown
 
 log = logging.getLogger(__name__)
 ANCHOR = "documents"  # a question beside which documents stand as candidates, to be encoded
 
 
-class Ranker:
+class Ranker(Shown):
   """A model with its parameters on the devices (`as2jax.load`, `Run.ranker`).
 
   Attributes:
@@ -65,6 +66,19 @@ class Ranker:
     self.name, self.similarity = self.config.model.name, self.model.ranking_score
     self.dtype = self.config.encoder.get("dtype", "float32")
     self.has_vectors = self.model.encodes
+
+  def about(self) -> dict[str, Any]:
+    """Return what the ranker is, how large, and what it can do."""
+    seed = "" if self.seed is None else f", seed {self.seed}"
+    count = sum(leaf.size for leaf in jax.tree.leaves(self.variables))
+    size = f"{count:,} numbers, {self.dtype}" if count else "none: it ranks by words"
+    able = "rank, scores" + ", encode_query, encode_document, index" * self.has_vectors
+    return {
+      "Ranker": f"{self.name} of {self.source or 'no folder'}{seed}",
+      "parameters": size,
+      "ranks by": self.similarity,
+      "can": able,
+    }
 
   @functools.cached_property
   def fingerprint(self) -> str:
@@ -103,8 +117,8 @@ class Ranker:
       top_k: how many are returned; all where None.
 
     """
-    if top_k is not None and top_k < 1:
-      raise InputError(f"top_k = {top_k}: give 1 or more")
+    if top_k is not None:
+      check_count("top_k", top_k)
     _refuse_no_list(candidates)
     numbered = []
     for i, one in enumerate(candidates):
@@ -149,6 +163,37 @@ class Ranker:
     if not any(question.candidates for question in questions):
       return {self.similarity: [np.zeros(0, np.float32) for _ in questions]}
     return self._apply(self.predictor, questions, request=True)[0]
+
+  def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Scores pairs as `scores` does, under the name that sentence-transformers gives it."""
+    return self.scores(pairs)
+
+  def encode(self, texts: Sequence[str]) -> np.ndarray:
+    """Encodes texts as `encode_document` does, where questions are read like candidates.
+
+    InputError: a prompt stands before questions or before candidates alone.
+    """
+    vectors = self.encode_document(texts)
+    prompts = self.predictor.components.prompts
+    if prompts.question != prompts.candidate:
+      raise InputError(
+        f"{self.name} reads questions otherwise than candidates: use encode_query and encode_document"
+      )
+    return vectors
+
+  def save(self, folder: str | os.PathLike) -> None:
+    """Writes a folder for sentence-transformers or transformers (`as2jax export`), which `load` opens, too.
+
+    InputError: a model without parameters, of no published form, or one that is published already.
+    """
+    if self.seed is None or not self.source:
+      raise InputError(
+        f"{self.source or self.name} is no run: a published model's folder is what `save` would write, "
+        "copy that"
+      )
+    own = not type(self.model).__module__.startswith("as2jax.")
+    export = registry.resolve("as2jax.inference.export:export")
+    export(self.source, folder, self.seed, allow_code=own)
 
   @property
   def longest(self) -> float:
@@ -237,6 +282,10 @@ class Ranker:
     """Returns the questions under the run's text rules; InputError for what is no text."""
     questions = tuple(questions)
     for question in questions:
+      if not isinstance(question, Question):
+        raise InputError(
+          f"{question!r:.100} is no as2jax.Question: give Questions, or texts to `rank`"
+        )
       texts = [question.text]
       for one in question.candidates:
         if not isinstance(one, Candidate):

@@ -24,6 +24,7 @@ from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.runtime import compile_cache, cpu_compiler, devices, processes, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
+from as2jax.runtime.shown import Shown
 from as2jax.training import record
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import group_folder, read_best
@@ -48,7 +49,7 @@ REPORT = "as2jax.report.make:make"
 DTYPES = ("float32", "bfloat16")
 
 
-class Run:
+class Run(Shown):
   """A run of `as2jax.main`, by its absolute `folder`, with its resolved `config`."""
 
   def __init__(
@@ -89,6 +90,17 @@ class Run:
     if dtype is not None and "dtype" in config.encoder:
       config.encoder.dtype = dtype
     self.config: ConfigDict = config.lock()
+
+  def about(self) -> dict[str, Any]:
+    """Return what was trained on what, and the main figures."""
+    model, seeds = self.config.model.name, ", ".join(map(str, self.seeds))
+    facts = {"Run": str(self.folder), "model": f"{model} on {self.config.data.name}, seeds {seeds}"}
+    content = results.read(self.folder)
+    if content is None:
+      return facts | {"state": "not finished: the training goes on where it stopped"}
+    for name, text in results.main_figures(content, results.selecting(content)):
+      facts[name] = text
+    return facts
 
   @functools.cached_property
   def seeds(self) -> tuple[int, ...]:

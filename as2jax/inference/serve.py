@@ -217,9 +217,9 @@ def application(
   async def search(body: SearchBody, request: Request) -> JSONResponse:
     if index is None:
       raise HTTPException(404, "this service has no index: start it with one")
-    check_count(body.k, "hits")
+    check_count(body.top_k, "hits")
     again = ranker if body.rerank else None
-    find = lambda: index.search(body.query, body.k, rerank=again)
+    find = lambda: index.search(body.query, body.top_k, rerank=again)
     hits = await queue.answer(request, alone=find)
     return _scored({"results": [dataclasses.asdict(hit) for hit in hits]}, again or index.ranker)
 

@@ -147,8 +147,8 @@ class Components:
       cache=str(cache_folder(self.config.data.cache)) if cache else "",
       words=any(entry.needs_words for entry in inputs),
     )
-    if cache:
-      log.info("%s: %s", layout, built.report())
+    if cache and (lost := built.report()):
+      log.info("%s: %s", layout, lost)
     tables, columns = Tables(built, table, tokenizer), {}
     for entry in inputs:
       values = entry.columns(self.fitted[entry.name], questions, tables)
@@ -326,7 +326,7 @@ def load(
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode != "predict":
     check_unused(config, inputs, model.encodes)
-  train = lambda: dataset.splits["train"] if dataset else None
+  train = lambda: None if dataset is None else dataset.splits["train"]
   return Components(
     config,
     dataset,
@@ -412,7 +412,7 @@ def with_source(config: Any, source: "Source") -> tuple[Any, Any, Any]:
 
 def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:
   """Yields the texts of a new vocabulary: of some splits, of all if none is named; pools have passages."""
-  questions_by_split = dataset.splits if dataset else {}
+  questions_by_split = {} if dataset is None else dataset.splits
   for name in splits or questions_by_split:
     for question in questions_by_split.get(name, ()):
       yield question.text

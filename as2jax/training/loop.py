@@ -158,7 +158,8 @@ class Trainer:
     try:
       for seeds in self.groups:
         self._open(seeds)
-        self.progress.say(f"{self.workdir}: seeds {', '.join(map(str, seeds))}")
+        if len(self.config.seeds) > 1:
+          self.progress.say(f"{self.workdir}: seeds {', '.join(map(str, seeds))}")
         outcomes += self._run_group()
     finally:
       self.log.close()

@@ -1,5 +1,6 @@
-"""The progress of a run: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal and in notebooks with ipywidgets, plain lines elsewhere."""
 
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -23,14 +24,16 @@ class Progress:
     self.seconds, self.printed, self.compiled = seconds, -float("inf"), False
     self.where, self.steps, self.before = "", 0, 0  # steps of the epoch, and before it
     text = lambda field: progress.TextColumn(field, markup=False)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    notebook = console.is_jupyter and importlib.util.find_spec("ipywidgets")
     self.bar = progress.Progress(
       text("{task.description}"),
       progress.BarColumn(),
       text("{task.percentage:.0f} %"),
       text("{task.fields[state]}"),
-      console=Console(stderr=True, markup=False, emoji=False, highlight=False),
+      console=console,
       speed_estimate_period=600.0,
-      disable=not (processes.first() and sys.stderr.isatty()),
+      disable=not (processes.first() and (sys.stderr.isatty() or notebook)),
       get_time=lambda: time.monotonic(),
     )
     self.task = self.bar.add_task("", total=None, state="")

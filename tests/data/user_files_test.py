@@ -239,7 +239,7 @@ def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
   )
   with pytest.raises(InputError) as error:
     read_labelled(path)
-  assert said in str(error.value) and "--drop" in str(error.value)
+  assert said in str(error.value) and "drop=True" in str(error.value)
   assert str(error.value).startswith(f"{path}:3: ")
   with caplog.at_level(logging.WARNING):
     first, second = read_labelled(path, drop=True)
@@ -284,13 +284,13 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
   (table("q\tc\tmaybe\nq\td\t1\nq\te\t\n"), ":2", "label is 'maybe'; line 4: label is ''. 3 rows, of these 2 with a label other than 0 or 1, yes or no, true or false (lines 2, 4); mend the file, or leave them out: --drop", {}),
   (table("q\t \t1\n"), ":2", "there is no candidate. 1 rows, of these 1 without a question or a candidate (line 2); mend", {}),
   (table(""), ":1", "no row holds a question and a candidate", {}),
-  (table("q\tc\tx\nq\td\ty\nr\te\ty\n", "question\tcandidate\tgood\n"), ":1", "'good' has two values, x and y: if they tell right answers from wrong ones, --columns label=good; if every answer is right, --columns label=", {}),
+  (table("q\tc\tx\nq\td\ty\nr\te\ty\n", "question\tcandidate\tgood\n"), ":1", "'good' has two values, x and y: if they tell right answers from wrong ones, columns={\"label\": \"good\"}; if every answer is right, columns={\"label\": \"\"}", {}),
   (objects({"question": "q", "candidates": ["c", "d"]}), "", "no column label", {}),
-  (table("q\tc\t1\n", "question\tcandidate\tlable\n"), ":1", "did you mean 'lable'? name it: --columns label=lable", {}),
+  (table("q\tc\t1\n", "question\tcandidate\tlable\n"), ":1", "did you mean 'lable'? name it: columns={\"label\": \"lable\"}", {}),
   (objects(GOOD, "{question: 1}", "[1, 2]"), ":2", "line 3: '[1, 2]' is not a JSON object", {}),
   (objects('{"question": "q", "question": "r", "candidate": "c"}'), ":1", "a field occurs twice", {}),
   (objects({"candidate": "c", "label": 1}), "", "no column question (there are 'candidate, label')", {}),
-  (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), "", "`sentence` and `answer` may both be the candidate; keep one, or name it: --columns candidate=", {}),
+  (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), "", "`sentence` and `answer` may both be the candidate; keep one, or name it: columns={\"candidate\": ", {}),
   (objects(GOOD | {"candidate": ["a", "b"]}), ":1", "the field candidate is '[\"a\", \"b\"]'; expected a text", {}),
   (objects(GOOD | {"candidate": "\ud800"}), ":1", "surrogate", {}),
   (objects(GOOD | {"question_id": 1.5}), ":1", "the field question_id is '1.5'; expected a text", {}),

@@ -158,8 +158,11 @@ def test_strata_by_the_first_candidate_stand_as_a_pair_and_are_not_tested(
   pair = [
     f"{row[key]:.4f} ± {row[key + '_half_width']:.4f}" for key in ("first_right", "first_wrong")
   ]
+  assert "first right" not in said.splitlines()[1]  # they have a table of their own
   said = " ".join(said.split())
   assert f"first right ({len(right)}) first wrong ({len(wrong)})" in said and " ".join(pair) in said
+  assert not compared(name, "--split=test", *TEXT)  # where the first sentence is never right
+  assert "first" not in capsys.readouterr().out.replace("with the first", "")
   assert compared(name, "--filter=first_right") == 2  # no stratum alone
   capsys.readouterr()
   train = ["train", "wikiqa_baseline:bm25,sample", "-o", str(tmp_path / "x")]
@@ -177,11 +180,10 @@ def test_few_groups_are_warned_of(folders, tmp_path, capsys):
     tables.append(str(tmp_path / f"{name}.tsv"))
     trec_files.write_table(tables[-1], ids, *counts, table)
   assert not compared(*tables, *TEXT)
-  assert (
-    capsys.readouterr().out.count("  warning: 54 questions from 9 groups") == 2
-  )  # a metric each
+  assert capsys.readouterr().out.count("\nwarning: 54 questions from 9 groups") == 1
   assert not compared(*tables, *FEW, "--format=markdown")
-  assert "54 questions of 9 groups" in capsys.readouterr().out
+  printed = capsys.readouterr().out
+  assert "54 questions of 9 groups" in printed and printed.count("Warning: 54 questions") == 1
 
 
 def test_every_form_says_the_same(folders, capsys):
@@ -195,8 +197,8 @@ def test_every_form_says_the_same(folders, capsys):
   assert [r["system"] for r in table] == names and table[0]["p_t"] == ""
   assert float(table[1]["p_randomization"]) == rows[1]["p_randomization"]
   title, head, first, second, *_ = printed["text"].splitlines()
-  assert title.startswith("map[sample-clean/test]; ±") and "Holm" not in title
-  assert head.split()[:5] == ["questions", "mean", "s.d.", "(seeds)", "difference"]
+  assert title == "map[sample-clean/test]" and "Holm" not in printed["text"]
+  assert head.split()[:3] == ["questions", "mean", "difference"]  # no s.d. of one seed
   mean = [f"{rows[0]['mean']:.4f}", "±", f"{rows[0]['half_width']:.4f}"]
   assert first.split()[0] == names[0]
   assert " ".join(["54 of 17 groups", *mean]) in " ".join(first.split())
@@ -270,7 +272,8 @@ ROWS = [
     "p_methods": 0.04,
   },
 ]
-ROWS = [{"questions": 54, "groups": 54, "seeds": 1, "sd": None, "note": "", **row} for row in ROWS]
+SAME = {"questions": 54, "groups": 54, "seeds": 3, "sd": None, "note": "", "groups_note": ""}
+ROWS = [SAME | row for row in ROWS]
 
 
 def test_a_table_for_a_paper_marks_the_best_and_what_is_significant():
@@ -278,17 +281,17 @@ def test_a_table_for_a_paper_marks_the_best_and_what_is_significant():
   assert lines[:6] == [
     "x-clean/test, 54 questions",
     "",
-    "| system | MAP |",
-    "| --- | ---: |",
-    "| runs/a\\_b | 0.500 ± 0.040 |",
-    "| 100 % & #1 | **0.600†\\*** |",
+    "| system | seeds | MAP |",
+    "| --- | ---: | ---: |",
+    "| runs/a\\_b | 3 | 0.500 ± 0.040 |",
+    "| 100 % & #1 | 3 | **0.600†\\*** |",
   ]
   assert "Holm" not in lines[-1]  # of two systems: nothing to adjust
   third = {**ROWS[1], "system": "c"}
   assert "Holm-adjusted" in compare.for_paper([*ROWS, third], "markdown")
   text = compare.for_paper(ROWS, "latex")
-  assert r"runs/a\_b & 0.500 $\pm$ 0.040 \\" in text
-  assert r"100 \% \& \#1 & \textbf{0.600$^{\dagger}$*} \\" in text
+  assert r"runs/a\_b & 3 & 0.500 $\pm$ 0.040 \\" in text
+  assert r"100 \% \& \#1 & 3 & \textbf{0.600$^{\dagger}$*} \\" in text
   assert compare.marks({"p_randomization": 0.001, "p_methods": None}) == "‡"
   assert compare.marks({"p_randomization": 0.05, "p_methods": 0.05}) == compare.marks(ROWS[0]) == ""
 
@@ -304,8 +307,13 @@ def test_what_a_run_was_trained_from_and_did_not_improve_is_said(folders, tmp_pa
   assert not compared(str(folders / "bm25"), same, *TEXT)
   text = capsys.readouterr().out
   assert f"{same} (best = before training)" in text
+  for form in ("markdown", "latex"):
+    named = [f"{folders / 'bm25'}=BM 25", f"{same}=Later #2"]
+    assert not compared(*named, *FEW, f"--format={form}")
+    made = capsys.readouterr().out.replace("\\#", "#")
+    assert "Later #2: best = before training." in made and str(same) not in made, made
   says = "pretraining of bert-base-uncased: BookCorpus, English Wikipedia (https://"
-  assert text.splitlines()[-1].startswith(says)
+  assert says in " ".join(text.split())
   content = json.loads((tmp_path / "same" / "results.json").read_text())
   assert "note, seed 0: best = before training" in results.table(content)
   assert "times that test was evaluated with each seed: " in text

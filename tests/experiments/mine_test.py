@@ -207,7 +207,7 @@ def test_the_command_mines_what_training_reads(finished_run, tmp_path, monkeypat
   monkeypatch.chdir(tmp_path)
   command = ["lab", "mine", f"{finished_run('triplet')},bm25", "train.tsv", "--exclude=test.tsv"]
   options = ["--passages=more.txt", "--ranks=2:40", "--count=3", "--below=1e9"]
-  assert app.run([*command, *options, "-o", "negatives"]) == 0
+  assert app.run([*command, *options, "-o", "negatives", "--format=json"]) == 0
   folder = tmp_path / "negatives"
   card = mined.card(folder)
   assert json.loads(capsys.readouterr().out) == card and card["questions"]["asked"] == 29

@@ -81,7 +81,7 @@ def copied(finished_run, monkeypatch):
 
 def test_metrics_without_them(copied, capsys):
   (run,) = run_scores.load([str(copied)])
-  assert app.run(["data", "near-duplicates", str(copied)]) == 0
+  assert app.run(["data", "near-duplicates", str(copied), "--format=json"]) == 0
   content = json.loads(capsys.readouterr().out)
   rows = [row for row in content["metrics"] if row["metric"] == run.title("map")]
   first = next(q for q in Copied(Run(copied).config.data).splits["train"])

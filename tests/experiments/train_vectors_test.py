@@ -21,7 +21,7 @@ FLAGS = ["--dimension=8", "--epochs=2", "--seed=3"]
 
 
 def main(arguments):
-  return app.run(["lab", "vectors", *arguments])
+  return app.run(["lab", "vectors", *arguments, "--format=json"])
 
 
 def pairs(topics=2, each=400):

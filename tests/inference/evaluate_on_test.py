@@ -98,7 +98,7 @@ def exported(finished_run):
 
 def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished_run, capsys):
   model, table = exported(finished_run), str(tmp_path / "model.tsv")
-  assert app.run(["evaluate", model, "--data=sample:test", "-o", table]) == 0
+  assert app.run(["evaluate", model, "--data=sample:test", "-o", table, "--format=json"]) == 0
   rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
   by_name = {row["metric"]: row for row in rows}
   assert {"map[sample-clean/test]", "map[sample-all/test]"} <= set(by_name)
@@ -135,7 +135,7 @@ def test_a_run_file_is_measured_and_questions_without_candidates_do_not_count(
   with_empty = dataclasses.replace(real, splits={"test": (empty, *real.splits["test"])})
   monkeypatch.setattr(datasets, "by_address", lambda *_, **__: with_empty)
   file = str(run / "eval/test/run.trec")
-  assert app.run(["evaluate", file, "--data=sample:test"]) == 0
+  assert app.run(["evaluate", file, "--data=sample:test", "--format=json"]) == 0
   rows = {row["metric"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
   (own,) = json.loads((run / "results.json").read_text())["seeds"]
   for name in ("map[sample-clean/test]", "mrr[sample-all/test]"):
@@ -143,6 +143,6 @@ def test_a_run_file_is_measured_and_questions_without_candidates_do_not_count(
     for key in ("value", "questions", "worst", "best", "tied_questions"):
       assert rows[name][key] == pytest.approx(own["metrics"][name][key], abs=1e-9), key
     assert rows[name]["worst"] < rows[name]["best"]
-  assert app.run(["evaluate", file, "--data=sample:test", "--format=text"]) == 0
+  assert app.run(["evaluate", file, "--data=sample:test"]) == 0
   (told,) = (note for note in own["notes"] if "sample-clean/test" in note)
   assert f"note: {told.removeprefix('score word_overlap: ')}\n" in capsys.readouterr().out

@@ -3,11 +3,13 @@
 import dataclasses
 import json
 import shutil
+from html import escape
 
 import numpy as np
 import pytest
 
 import as2jax
+from as2jax.commands import app
 from as2jax.data import dataset, trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import compare as command
@@ -56,7 +58,7 @@ def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(folders, dat
     for key in ("mean", "half_width", "questions"):
       assert actual.metrics["map"][key] == pytest.approx(wanted[key], abs=1e-9), system
     assert actual.metrics["mrr"]["mean"] == pytest.approx(mean(folder, "mrr")["mean"], abs=1e-9)
-    assert f"map      {wanted['mean']:.4f} ± {wanted['half_width']:.4f}" in str(actual)
+    assert f"map         {wanted['mean']:.4f} ± {wanted['half_width']:.4f}" in str(actual)
   assert (
     actual.metrics["map"]["worst"] <= actual.metrics["map"]["mean"] <= actual.metrics["map"]["best"]
   )
@@ -97,6 +99,10 @@ def test_a_comparison_is_that_of_the_command(folders, data):
   places = [folders / name for name in ("word_overlap", "bm25", "triplet")]
   evaluations = [as2jax.evaluate(as2jax.open_run(place), data) for place in places]
   actual = as2jax.compare(*evaluations)
+  by_folder = as2jax.compare(f"{places[0]}=words", *places[1:])
+  for ours, theirs in zip(by_folder.rows, actual.rows, strict=True):
+    assert ours["mean"] == pytest.approx(theirs["mean"]) and ours["note"] == theirs["note"]
+  assert by_folder.rows[0]["system"] == "words"
   options = {"split": "test", "question_filter": None, "samples": 100_000, "seed": 0}
   printed = command.run([*map(str, places)], metrics="map,mrr", form="json", **options)
   rows = list(map(json.loads, printed.splitlines()))
@@ -107,6 +113,38 @@ def test_a_comparison_is_that_of_the_command(folders, data):
       if isinstance(value, float):
         assert ours[key] == pytest.approx(value, abs=2e-5), key
   assert actual.rows[2]["methods_note"] == "cannot be told from one seed" in str(actual)
+
+
+def test_objects_say_what_they_are(folders, data, tmp_path):
+  """In a few lines, and as a table in a notebook; nothing of it is Python's own form."""
+  folder = folders / "triplet"
+  run, text = as2jax.open_run(folder), "a <b>bold</b> text"
+  ranker = run.ranker()
+  index = ranker.index([text, "other"])
+  words = as2jax.evaluate(as2jax.open_run(folders / "bm25"), data, name="BM25 <1>")
+  figure = f"{mean(folder)['mean']:.4f}"
+  (tmp_path / "begun").mkdir()
+  shutil.copy(folder / "config.json", tmp_path / "begun")
+  count = sum(value.size for value in run.parameters(run.seeds[0]).values())
+  for thing, parts in (
+    (run, [str(folder), "triplet on sample, seeds", "map[sample-clean/test]", figure]),
+    (as2jax.open_run(tmp_path / "begun"), ["not finished"]),
+    (ranker, [f"triplet of {folder}, seed 0", f"{count:,} numbers, float32", "euclidean", "index"]),
+    (as2jax.open_run(folders / "bm25").ranker(), ["bm25 of", "none: it ranks by words"]),
+    (index, ["2 documents in memory", "euclidean of vectors", str(folder)]),
+    (data, ["sample, clean questions", "test", "54 questions, 477 pairs, 63 positives"]),
+    (
+      words,
+      ["BM25 <1> on sample-clean/test: 54 questions", "mrr", f"{words.metrics['map']['mean']:.4f}"],
+    ),
+    (as2jax.compare(words, words), ["map[sample-clean/test]", "difference", "BM25 <1>"]),
+  ):
+    html = thing._repr_html_()
+    assert repr(thing) == str(thing) and repr(thing).count("\n") < 15 and "<table>" in html
+    for part in parts:
+      assert part in repr(thing) and escape(part) in html, (part, thing)
+  assert len(data) == len(data.questions) == 54
+  assert set(dir(as2jax)) == {*as2jax._PUBLIC, "__version__"}
 
 
 QUESTIONS = tuple(
@@ -170,6 +208,32 @@ def test_infinite_scores_of_a_run_file_rank_as_in_trec_eval(tmp_path):
   assert actual.tolist() == [pytest.approx([1, 1, 3 / 4, 1 / 3])]
 
 
+def test_wrong_arguments_are_said_in_pythons_terms(folders, tmp_path):
+  """What, and what to give; a command says the same of its flags."""
+  ranker, table = as2jax.open_run(folders / "bm25").ranker(), tmp_path / "faq.csv"
+  table.write_text("question,answer,good\nwho,Ann,1\nwho,Bob,0\n")
+  for call, said in (
+    (lambda: as2jax.load(3), "source = 3: give a run's folder or"),
+    (lambda: as2jax.open_run(3), "folder = 3: give a run's folder"),
+    (lambda: as2jax.dataset(3), "name_or_path = 3: give a data set's name"),
+    (lambda: as2jax.dataset(table), 'name it: columns={"label": "COLUMN"}'),
+    (lambda: as2jax.evaluate(ranker, 3), "data = 3: give a data set"),
+    (lambda: as2jax.train(3, "x"), "job = 3: give a job's name"),
+    (
+      lambda: as2jax.train("own:bm25", "x", data="faq.csv"),
+      "data = 'faq.csv': give files or frames",
+    ),
+    (lambda: as2jax.train("own:bm25", "x", seeds=3), "seeds = 3: give several numbers"),
+    (lambda: ranker.rank_many(["who"]), "'who' is no as2jax.Question"),
+    (lambda: ranker.rank("who", ["Ann"], top_k="3"), "top_k = '3': give a whole number"),
+    (lambda: ranker.index(["Ann"]).search("who", depth=0), "depth = 0: give a whole number"),
+  ):
+    with pytest.raises(InputError) as error:
+      call()
+    assert said in str(error.value)
+  assert app.run(["data", "check", str(table), "--columns=label=zebra"]) == 2
+
+
 def test_what_cannot_be_evaluated(tmp_path):
   good = lambda questions: [[1, 2, 3]] * len(questions)
   unlabelled = (Question("q", "what", (Candidate("a", "x"),)),)
@@ -192,7 +256,9 @@ def test_what_cannot_be_evaluated(tmp_path):
   one = as2jax.evaluate(good, QUESTIONS)
   other = as2jax.evaluate(good, QUESTIONS[:3])
   for arguments, options, message in (
-    ((one,), {}, "two or more evaluations"),
+    ((one,), {}, "two or more systems"),
+    ((one, "runs/x"), {}, "not some of each"),
+    (("runs/none", "runs/x"), {}, "runs/none is no file"),
     ((one, other), {}, "compare systems on the same questions"),
     ((one, as2jax.evaluate(good, QUESTIONS, ties="pessimistic")), {}, "ties=pessimistic"),
     ((one, as2jax.evaluate(good, QUESTIONS)), {"metrics": ["bleu"]}, "no metric 'bleu'"),

@@ -120,7 +120,7 @@ def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
 def test_the_files(folder, tmp_path, capsys):
   output = tmp_path / "deep" / "x.png"
   texts = [f"--text-question={QUESTION}", f"--text-candidate={CANDIDATE}", f"--output={output}"]
-  assert app.run(["explain", str(folder / "triplet"), *texts]) == 0
+  assert app.run(["explain", str(folder / "triplet"), *texts, "--format=json"]) == 0
   assert json.loads(capsys.readouterr().out)["score_name"] == "euclidean"
   files = {file.name for file in output.parent.iterdir()}
   assert files == {"x.png", "x.tsv"}
@@ -160,7 +160,8 @@ def test_plans_are_of_the_words(finished_run, tmp_path, capsys):
   np.testing.assert_allclose(edges.sum(1), [1, 1, 0], atol=1e-6)
   assert (edges[:2, :2] > 0).all() and not edges[:, 2].any()
   texts = [f"--text-question={ALIGNED}", f"--text-candidate={SENTENCE}", f"--previous={PREVIOUS}"]
-  assert app.run(["explain", str(run.folder), *texts, f"--output={tmp_path / 'x.png'}"]) == 0
+  picture = f"--output={tmp_path / 'x.png'}"
+  assert app.run(["explain", str(run.folder), *texts, picture, "--format=json"]) == 0
   modes_of = [json.loads(line)["mode"] for line in capsys.readouterr().out.splitlines()]
   assert modes_of == ["candidate", "previous"]
   files = {file.name for file in tmp_path.iterdir()}

@@ -28,6 +28,14 @@ def test_the_card_states_what_results_json_does(trained, tmp_path):
     "SentenceTransformer(",
   ):
     assert part in card, part
+  counts, outcome = content["data"]["splits"]["train"], content["seeds"][0]
+  trained_on = f"({counts['questions']} questions, {counts['pairs']} candidates, {counts['positives']} of them right)"
+  for part in (
+    f"Trained for {outcome['steps']} steps, {config.epochs} epochs at most, on the split train",
+    f"{trained_on}, by the loss `triplet` and adam with a rate of 0.003. ",
+    f"best checkpoint, of epoch {outcome['best_epoch']} (step {outcome['best_step']}), by map, dev",
+  ):
+    assert part in card, part
   assert "base_model" not in card  # a folder of this disk is no name on the hub
   code = re.search(r"```python\n(.*?)```", card, re.S)[1]
   assert code.count("\n") == 3
@@ -40,7 +48,7 @@ def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path, cap
   name = "map[sample-clean/dev]"
   value = outcome["other_scores"]["euclidean"][name]["value"]
   assert f"| {name} | {value:.4f} |" in card and "ranked by `euclidean`" in card
-  assert "the run's own figures are not those above" in card
+  assert "the run's own figures are not those above" in card and "\nNot trained: these" in card
   reason = "he run ranks by `head`, whose layers have no place in the folder"
   assert "Ranks otherwise than the run" in card and reason in card and reason in caplog.text
 

@@ -17,6 +17,7 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
 from as2jax.inference import modes
 from as2jax.inference.evaluate import evaluate
+from as2jax.inference.open import load
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -139,6 +140,9 @@ def test_texts_are_ranked_and_scored_alike(runs, system):
       ranker.scores([("who", "a"), wrong])
   with pytest.raises(InputError, match="top_k = 0"):
     ranker.rank("who", TEXTS, top_k=0)
+  np.testing.assert_array_equal(
+    ranker.predict([("who sat", "a cat")]), ranker.scores([("who sat", "a cat")])
+  )
 
 
 def test_vectors_and_their_index(runs):
@@ -147,6 +151,7 @@ def test_vectors_and_their_index(runs):
   assert queries.shape == (2, 16) and documents.shape == (4, 16)
   np.testing.assert_array_equal(queries[0], queries[1])
   assert ranker.encode_document([]).shape == (0, 16)
+  np.testing.assert_array_equal(ranker.encode(TEXTS), documents)
   for encode in (ranker.encode_query, ranker.encode_document):
     with pytest.raises(InputError, match="'who' is no list of texts"):
       encode("who")
@@ -154,12 +159,27 @@ def test_vectors_and_their_index(runs):
   distances = -np.linalg.norm(documents - queries[:1], axis=1)
   np.testing.assert_allclose(scores, np.sort(distances)[::-1], atol=1e-5)
   index = ranker.index(TEXTS, ids="abcd")
-  assert index.search_many(["who sat", "x"], 2)[0] == index.search("who sat", 2)
+  assert index.search_many(["who sat", "x"], 2)[0] == index.search("who sat", top_k=2)
+  assert index.search("who sat", k=2) == index.search("who sat", 2)
   assert index.search_many([]) == []
-  with pytest.raises(InputError, match="k = 0"):
-    index.search("x", 0)
+  with pytest.raises(InputError, match="top_k = 0"):
+    index.search("x", k=0)
   with pytest.raises(InputError, match="4 texts and 1 ids"):
     ranker.index(TEXTS, ids="a")
+
+
+def test_a_ranker_is_saved_and_opened_again(trained, tmp_path):
+  folder, _ = trained("bert", "triplet", data__prompts=("ask: ", ""), epochs=0)
+  ranker = Run(folder).ranker()
+  ranker.save(tmp_path / "saved")
+  saved = load(tmp_path / "saved")
+  actual, expected = saved.rank("who sat", TEXTS), ranker.rank("who sat", TEXTS)
+  assert [hit.text for hit in actual] == [hit.text for hit in expected]
+  assert actual[0].score == pytest.approx(expected[0].score, abs=1e-5)
+  with pytest.raises(InputError, match="saved is no run: .* copy that"):
+    saved.save(tmp_path / "again")
+  with pytest.raises(InputError, match="use encode_query and encode_document"):
+    ranker.encode(TEXTS)
 
 
 def test_words_are_searched_under_the_runs_rules(tmp_path):

@@ -1,5 +1,7 @@
 """What a person sees of a run: phases, epochs, the time that is left."""
 
+import functools
+import importlib
 import io
 import re
 import sys
@@ -53,6 +55,25 @@ def test_a_log_names_phases_epochs_and_the_time_left(now, capsys):
   assert told[-1].startswith("training  epoch 2 of 2  3/3")
   assert f"after 2 epochs  {METRIC} 0.5000 (best)" in lines
   assert lines.count("compiling") == 1
+
+
+def test_a_notebook_with_widgets_draws_the_bar(now, monkeypatch, tmp_path, capsys):
+  (tmp_path / "IPython").mkdir()
+  for name, text in {
+    "IPython/__init__.py": "",
+    "IPython/display.py": "shown = []\ndef display(one): shown.append(one)",
+    "ipywidgets.py": "class Output:\n  clear_output = __exit__ = lambda *_, **__: None\n  __enter__ = lambda self: self",
+  }.items():
+    (tmp_path / name).write_text(text)
+  monkeypatch.setattr(rich.console, "Console", functools.partial(CONSOLE, force_jupyter=True))
+  play(now, "seeds 0")
+  assert "training  epoch 1 of 2" in capsys.readouterr().err  # lines, where there are no widgets
+  monkeypatch.syspath_prepend(tmp_path)
+  play(now, "seeds 0")
+  drawn = "".join(
+    getattr(one, "text", "") for one in importlib.import_module("IPython.display").shown
+  )
+  assert "training  epoch 2 of 2" in drawn and "left" in drawn and not capsys.readouterr().err
 
 
 def test_a_terminal_draws_every_phase_and_no_markup(now, monkeypatch):

@@ -93,11 +93,14 @@ class UnitTable(TextTable):
     return Unit(*(array[words if name.startswith("word_") else tokens] for name, array in arrays))
 
   def report(self) -> str:
-    """Return one line for the log: units, tokens, mean length, what truncation cost."""
-    return (
-      f"{len(self):,} units, {len(self.ids):,} tokens, {self.truncated_units:,} units truncated, "
-      f"{self.tokens_lost:,} tokens lost, {self.blank_units:,} units with a text that gives no token"
-    )
+    """Return a line for the log on what the model does not see; "" where it sees every text whole."""
+    lost = []
+    if self.truncated_units:
+      cut = f"{self.truncated_units:,} are cut to the maximum length"
+      lost.append(f"{cut} and lose {self.tokens_lost:,} tokens")
+    if self.blank_units:
+      lost.append(f"{self.blank_units:,} have a text that gives no token")
+    return f"of {len(self):,} inputs {', '.join(lost)}" if lost else ""
 
 
 def table_of(entry: caches.Entry | None) -> UnitTable | None:

@@ -56,7 +56,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
   lines, notes = [], []
   every: dict[str, RunScores] = {}  # on all questions, where candidates have their documents' order
   counted = next(iter(scores.values()))[table.main] if scores else None
-  if counted is not None and counted.first_right is not None:
+  if counted is not None and counted.strata(main.metric):
     of_all = _loaded(places.values(), main._replace(question_filter="all"))
     every = dict(zip(places, of_all, strict=True))
     right, right_of_all = counted.first_right.mean(), of_all[0].first_right.mean()

@@ -126,7 +126,7 @@ def test_truncation_is_counted_by_role():
   assert table.lengths.tolist() == [10, 10, 7]
   assert table.truncated_units == 2
   assert (table.lost_by_role, table.tokens_lost) == ((1, 1, 4, 2), 8)
-  assert "8 tokens lost" in table.report()
+  assert table.report() == "of 3 inputs 2 are cut to the maximum length and lose 8 tokens"
 
 
 def test_text_without_tokens_is_specials_only_and_counted():
@@ -135,7 +135,9 @@ def test_text_without_tokens_is_specials_only_and_counted():
   assert table.lengths.tolist() == [3, 4]
   assert table.blank_units == 2
   assert table.forms == ("i",)
-  assert "2 units with a text that gives no token" in table.report()
+  assert table.report() == "of 2 inputs 2 have a text that gives no token"
+  whole = build_units([("i", "b")], letters(), template="pair", max_length=9)
+  assert whole.report() == ""
 
 
 def test_words_keep_contractions_and_split_marks():

@@ -126,7 +126,7 @@ def test_the_table_of_a_sweep(lexical):
     if title != "base":  # without randomness the methods differ as the models do
       pair = figures["dev"][title], figures["dev"]["base"]
       m = significance.methods_test(*pair, fixed=(True, True), groups=groups["dev"])
-      assert f"± {m.half_width:.4f} " in line and f" {m.detectable:.4f} " in line
+      assert f"± {m.half_width:.4f} " in line and f" {m.detectable:.4f}" in line
     if figures["test"][title].mean() != figures["test"][best].mean():
       assert f"{figures['test'][title].mean():.4f}" not in result  # no other point's on test
   assert "test was evaluated 3 times in all by 3 runs, at most 1 times by one" in printed
