@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Option
 
+from as2jax.evaluation import tables
 from as2jax.runtime.errors import InputError
 
 Form = Annotated[Literal["text", "json"], Option("--format", help="json: a line a row, complete")]
@@ -38,23 +39,16 @@ def emit(form: str, rows: Iterable[Mapping[str, Any]], text: Callable[[], str]) 
 
 def columns(rows: Iterable[Iterable[str]]) -> str:
   """Return rows of cells as lines, aligned at the left."""
-  cells = [list(map(str, row)) for row in rows]
-  widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-  lines = []
-  for row in cells:
-    lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
-  return "\n".join(lines)
+  cells = list(map(list, rows))
+  return tables.render(cells, left=len(cells[0]))
 
 
 def facts(content: Mapping[str, Any]) -> str:
   """Return nested facts as lines, a fact each; rows of facts are left out."""
   from as2jax.config.overrides import flatten
 
-  lines = []
-  for key, value in flatten(content).items():
-    if not isinstance(value, list):
-      lines.append((key.replace("_", " "), value))
-  return columns(lines)
+  flat = flatten(content).items()
+  return columns((key.replace("_", " "), fact) for key, fact in flat if not isinstance(fact, list))
 
 
 def examples(*lines: str) -> str:

@@ -121,10 +121,9 @@ def wrong(card: Mapping) -> list[str]:
       lines.append(f"{where}: {number} (question, sentence) pairs repeat an earlier one")
     if its["content"] == "other":
       lines.append(f"{where}: the files differ from the official ones (SHA-256)")
-    differing = [name for name, verdict in its["verdicts"].items() if verdict == "differs"]
-    if differing:
-      names = ", ".join(differing)
-      lines.append(f"{where}: not the published number of questions, pairs or positives ({names})")
+    for name, verdict in its["verdicts"].items():
+      if verdict == "differs":
+        lines.append(f"{where}: not the published number of questions, pairs or positives ({name})")
   for split, names in card["missing"].items():
     lines.append(f"{card['name']} {split}: {', '.join(names)} is missing")
   return lines

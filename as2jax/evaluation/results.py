@@ -315,10 +315,11 @@ def ledger_note(looks: Looks | None, split: str = "test") -> str:
   return f"{split} was evaluated {times} with each seed"
 
 
-def main_figures(content: dict, filters: str = "") -> Iterator[tuple[str, str]]:
-  """Yield the main metrics of results, of names that hold `filters`, with their figures as text."""
+def main_figures(content: dict, selecting: bool) -> Iterator[tuple[str, str]]:
+  """Yield the main metrics of results with their figures as text; only those of the filter that selects."""
+  part = f"-{QUESTION_FILTERS[content['task']]}/" if selecting else ""
   for name, entry in content["metrics"].items():
-    if name.partition("[")[0] not in TABLE[content["task"]] or filters not in name:
+    if name.partition("[")[0] not in TABLE[content["task"]] or part not in name:
       continue
     text = f"{entry['mean']:.4f}"
     if entry["sd"]:
@@ -336,14 +337,9 @@ def main_figures(content: dict, filters: str = "") -> Iterator[tuple[str, str]]:
     yield name, text
 
 
-def selecting(content: dict) -> str:
-  """Return what the names of metrics hold under the question filter that selects."""
-  return f"-{QUESTION_FILTERS[content['task']]}/"
-
-
-def table(content: dict, workdir: epath.PathLike | None = None, filters: str = "") -> str:
+def table(content: dict, workdir: epath.PathLike | None = None, selecting: bool = False) -> str:
   """Return the main figures as text, with the notes of the run's ledger where its folder is given."""
-  lines = [f"{name:34s} {text}" for name, text in main_figures(content, filters)]
+  lines = [f"{name:34s} {text}" for name, text in main_figures(content, selecting)]
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   if len(content["seeds"]) == 1 and not content.get("deterministic"):
     seed = content["seeds"][0]["seed"]
@@ -360,7 +356,7 @@ def table(content: dict, workdir: epath.PathLike | None = None, filters: str = "
 
 def summary(content: dict[str, Any], folder: str) -> str:
   """Return the end of a run: the figures that select, best epochs, what to type next."""
-  lines = [table(content, folder, selecting(content))]
+  lines = [table(content, folder, selecting=True)]
   for outcome in content["seeds"]:
     if outcome["steps"] > 0:
       epoch, seed = outcome["best_epoch"], outcome["seed"]

@@ -157,16 +157,14 @@ class Ranker(Shown):
     values = next(iter(self.all_scores(asked).values()))
     return np.concatenate([np.zeros(0, np.float32), *values])
 
+  predict = scores  # as sentence-transformers calls it
+
   def all_scores(self, questions: Sequence[Question]) -> Scores:
     """Returns every score by name, one array a question; the first name is the one that ranks."""
     questions = self._checked(questions)
     if not any(question.candidates for question in questions):
       return {self.similarity: [np.zeros(0, np.float32) for _ in questions]}
     return self._apply(self.predictor, questions, request=True)[0]
-
-  def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Scores pairs as `scores` does, under the name that sentence-transformers gives it."""
-    return self.scores(pairs)
 
   def encode(self, texts: Sequence[str]) -> np.ndarray:
     """Encodes texts as `encode_document` does, where questions are read like candidates.

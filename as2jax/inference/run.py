@@ -98,9 +98,7 @@ class Run(Shown):
     content = results.read(self.folder)
     if content is None:
       return facts | {"state": "not finished: the training goes on where it stopped"}
-    for name, text in results.main_figures(content, results.selecting(content)):
-      facts[name] = text
-    return facts
+    return facts | dict(results.main_figures(content, selecting=True))
 
   @functools.cached_property
   def seeds(self) -> tuple[int, ...]:
