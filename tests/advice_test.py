@@ -41,12 +41,10 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "runtime/registry inference/index": "search,lab sweep,lab mine,lab distill,lab compile",
 }
 # Of `python -m as2jax.main`, of its processes and of style sheets.
-OTHERS = (
-  "main inference/reevaluate runtime/processes experiments/sweeps/local_executor report/figures"
-)
+OTHERS = "main inference/reevaluate runtime/errors runtime/processes experiments/sweeps/local_executor report/figures"
 # What only a command reaches, and what is no message.
 COMMANDS_ALONE = (
-  "config/overrides evaluation/run_scores inference/explain inference/export inference/serve "
+  "config/overrides evaluation/run_scores inference/connections inference/explain inference/export "
   "report/figures report/make runtime/errors runtime/processes runtime/profiling"
 )
 FRAGMENT = re.compile(r" ?--[a-zX.]+(=X)?|.*(runs/X)")
