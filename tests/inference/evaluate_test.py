@@ -166,7 +166,7 @@ def test_values_by_hand():
   assert its["best"] == pytest.approx((1 + 1 / 2 + 1 + 1 / 3) / 4) and its["tied_questions"] == 1
   other = as2jax.evaluate(as2jax.pairwise(lambda pairs: np.arange(len(pairs))[::-1]), QUESTIONS)
   compared = as2jax.compare(actual, other, metrics="map")
-  line = next(line for line in str(actual).splitlines() if line.startswith("  map "))
+  line = next(line for line in str(actual).splitlines() if line.startswith("map "))
   assert line.endswith("; candidates are tied in 1 of 4 questions")
   assert str(compared).count("candidates are tied in") == 1
   compared = compared.rows[1]
