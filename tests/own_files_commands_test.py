@@ -66,7 +66,7 @@ def test_own_files_have_a_card(own, capsys, tmp_path):
   for part in (
     "1 question texts of dev stand in train",
     "2 rows, of these 1 without",
-    "dev has no labels",
+    "dev: no labels",
     "50.00%",
   ):
     assert part in text

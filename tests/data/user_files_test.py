@@ -281,7 +281,7 @@ def table(text: str, header=HEADER) -> tuple[str, str]:
 
 REFUSED = [  # (name, content), where, words, what else `read` is given
   (table("q\tc\t1\nq\td\n"), ":3", "2 columns in 'q, d'; expected 3", {}),
-  (table("q\tc\tmaybe\nq\td\t1\nq\te\t\n"), ":2", "label is 'maybe'; line 4: label is ''. 3 rows, of these 2 with a label other than 0 or 1, yes or no, true or false (lines 2, 4); mend the file, or leave them out: --drop", {}),
+  (table("q\tc\tmaybe\nq\td\t1\nq\te\t\n"), ":2", "label is 'maybe'; line 4: label is ''. 3 rows, of these 2 with a label other than 0 or 1, yes or no, true or false (lines 2, 4); mend the file, or leave them out: drop=True", {}),
   (table("q\t \t1\n"), ":2", "there is no candidate. 1 rows, of these 1 without a question or a candidate (line 2); mend", {}),
   (table(""), ":1", "no row holds a question and a candidate", {}),
   (table("q\tc\tx\nq\td\ty\nr\te\ty\n", "question\tcandidate\tgood\n"), ":1", "'good' has two values, x and y: if they tell right answers from wrong ones, columns={\"label\": \"good\"}; if every answer is right, columns={\"label\": \"\"}", {}),
@@ -448,5 +448,5 @@ def test_all_faults_of_a_table_are_one_message_and_one_switch_drops_them(tmp_pat
   assert "line 11: label is '2'; 3 more. 18 rows, of these" in message and "line 12:" not in message
   for words in ("1 with another number of cells", "2 without a question", "10 with a label other"):
     assert words in message
-  assert message.endswith("mend the file, or leave them out: --drop")
+  assert message.endswith("mend the file, or leave them out: drop=True")
   assert [q.text for q in read_labelled(path, drop=True)] == [f"q{i}" for i in range(5)]
