@@ -129,7 +129,8 @@ def header(path: epath.Path) -> Table:
   with opened(path) as file:
     first = decoded(file.readline(), path)
   if suffix in JSON or (suffix not in DELIMITERS and first.lstrip()[:1] in ("{", "[")):
-    return Table(str(path), tuple(json_object(first)[0]), [])
+    record, _ = json_object(first)
+    return dataclasses.replace(_rows(str(path), tuple(record), [record]), rows=[])
   separator = "\t" if suffix == ".tsv" else _delimiter(first)
   cells = next(csv.reader([first], delimiter=separator), [])
   return Table(str(path), tuple(cells), [])
@@ -246,16 +247,17 @@ def _frame(frame: Any) -> Table:
     raise InputError(f"the frame names a column twice ({', '.join(columns)}); rename one")
   rows = frame.where(frame.notna(), None).to_dict("records")
   for row in rows:
-    for name in ("candidates", "labels"):
-      if hasattr(row.get(name), "tolist"):  # an array, as pandas reads the lists of Parquet
-        row[name] = row[name].tolist()
+    for name, value in row.items():
+      if hasattr(value, "tolist"):  # an array, as pandas reads the lists of Parquet
+        row[name] = value.tolist()
   return _rows("the frame", columns, rows)
 
 
 def _rows(source: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
   """Return a table without lines; where rows list candidates, columns are those of each."""
-  if any(isinstance(row.get("candidates"), list) for row in rows):
-    return Table(source, None, list(enumerate(rows)), unit="row")
+  for row in rows:
+    if isinstance(row.get("candidates"), list) or isinstance(row.get("positive"), list):
+      return Table(source, None, list(enumerate(rows)), unit="row")
   return Table(source, columns, list(enumerate(rows)), unit="row")
 
 

@@ -118,7 +118,7 @@ def read(
   A row is a candidate, with the fields question, candidate, label and optionally previous, next,
   title, question_id, candidate_id and group (of dependent questions), each in a column of one of its `tables.NAMES`, or in that which
   `columns` names; every other column is carried along. A row may also be a question with its
-  `candidates`, a list of texts or objects. WikiQA's own format is read as such. Rows with one
+  `candidates`, a list of texts or objects, or with lists of its `positive` and `negative` ones. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
   in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
   A row with candidates is a whole question: its id may not occur again. Without a column of labels
@@ -225,8 +225,12 @@ def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
 
 
 def _listed(table: Table, number: int, record: Mapping[str, Any], name: str) -> Any:
-  """Return a row's `candidates`, each an object with its label where `labels` are a list beside them."""
+  """Return a row's `candidates`, each with its label where `labels`, or lists of `positive` and `negative`, say it."""
   entries, labels = record.get("candidates"), record.get("labels")
+  if isinstance(record.get("positive"), list) and entries is None:
+    wrong = list(_wrong_answers(record, _negatives(tuple(record), {})))
+    entries = [*record["positive"], *wrong]
+    labels = [1] * len(record["positive"]) + [0] * len(wrong)
   if isinstance(entries, dict):
     what = f"candidates is {quoted(str(entries))}; expected a list of texts or of objects"
     raise table.error(what, number)

@@ -157,13 +157,19 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
 
 def test_lists_of_candidates_in_parquet_and_frames(tmp_path):
   objects, path = [{"reply": "a", "label": 1}, {"reply": "b", "label": 0}], tmp_path / "x.parquet"
-  for row in ({"candidates": objects}, {"candidates": ["a", "b"], "labels": [1, 0]}):
+  for row in (
+    {"candidates": objects},
+    {"candidates": ["a", "b"], "labels": [1, 0]},
+    {"positive": ["a"], "negative": ["b"]},
+    {"positive": ["a"], "negative_1": "b"},
+  ):
     frame = pandas.DataFrame([{"ask": "q", "team": 7, **row}])
     frame.to_parquet(path)
     lines = written(tmp_path, frame.to_json(orient="records", lines=True), "x.jsonl")
     for source in (path, pandas.read_parquet(path), frame, lines):
       found = content(source, columns="question=ask,candidate=reply")
       assert found == [("q", "a", 1, 7), ("q", "b", 0, 7)], (source, row)
+    assert form_of(path) == form_of(lines) == LABELLED
 
 
 def test_columns_by_common_names(tmp_path):
