@@ -43,6 +43,7 @@ class Ranker(Shown):
     seed: of the run; None of a published model.
     config, model, mesh: the config, the system, and the devices that hold the parameters.
     name, similarity: of the model and of the score that ranks.
+    independent: whether the score of a candidate is the same whatever the other candidates are.
     has_vectors: whether questions and candidates have vectors of their own (a bi-encoder).
     dtype: of the encoder's computation.
     source: what `as2jax.load` opens it by; "" where it cannot be opened again.
@@ -65,7 +66,7 @@ class Ranker(Shown):
       self.variables = jax.tree.map(sharding.put, variables, places)
     self.name, self.similarity = self.config.model.name, self.model.ranking_score
     self.dtype = self.config.encoder.get("dtype", "float32")
-    self.has_vectors = self.model.encodes
+    self.has_vectors, self.independent = self.model.encodes, self.model.layout != "joint"
 
   def about(self) -> dict[str, Any]:
     """Return what the ranker is, how large, and what it can do."""
@@ -305,7 +306,7 @@ class ParameterFreeRanker(Ranker):
 
   def __init__(self, fitted: FittedRanker, config: Any, *, seed: int):
     super().__init__(fitted, {}, seed=seed, config=config)
-    self.has_vectors, self._scorer = False, fitted.scorer
+    self.has_vectors, self.independent, self._scorer = False, False, fitted.scorer
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """Returns the function from a question to the float32 scores `[n]` of texts."""

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from as2jax.data.record import Candidate, Question
 from as2jax.inference.connections import LATER, OPEN, Limits, Metrics, guarded, refusal, server
 from as2jax.inference.forms import EmbedBody, EmbeddingsBody, RerankBody, SearchBody
-from as2jax.inference.index import DEPTH, Index
+from as2jax.inference.index import DEPTH, Hit, Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
@@ -94,6 +94,17 @@ class Queue:
       gone.cancel()
       if job in self._jobs:
         self._jobs.remove(job)
+
+  async def rank(self, request: Request, question: Question) -> list[Hit]:
+    """Returns the hits of a question; between `TOGETHER` candidates and the next others have their turn."""
+    if not self.ranker.independent:
+      return await self.answer(request, question)
+    hits = []
+    for start in range(0, len(question.candidates), TOGETHER):
+      part = question.candidates[start : start + TOGETHER]
+      for hit in await self.answer(request, dataclasses.replace(question, candidates=part)):
+        hits.append(dataclasses.replace(hit, index=start + hit.index))
+    return sorted(hits, key=lambda hit: -hit.score)
 
   async def work(self, thread: concurrent.futures.Executor) -> None:
     """Answers requests for ever; cancelled, it ends at once: nobody waits any more."""
@@ -207,7 +218,7 @@ def application(
       )
       raise HTTPException(422, f"max_tokens_per_doc = {body.max_tokens_per_doc}: {read}")
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    hits = await queue.answer(request, Question("0", body.query, candidates))
+    hits = await queue.rank(request, Question("0", body.query, candidates))
     return _scored(body.answer(hits[: body.top_n], run), ranker)
 
   for path in RERANK:

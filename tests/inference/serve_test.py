@@ -312,7 +312,8 @@ def test_a_mistake_is_answered_with_what_is_wrong(url, path, body, status, messa
 class Held:
   """A ranker whose work waits until it is let go."""
 
-  name, source, seed, similarity, has_vectors, longest = "held", "", None, "cosine", True, 9
+  name, source, seed, similarity, longest = "held", "", None, "cosine", 9
+  has_vectors = independent = True
 
   def __init__(self):
     self.go, self.began, self.asked = threading.Event(), threading.Event(), []
@@ -374,6 +375,19 @@ def test_a_full_queue_and_a_shutdown():
   assert ranker.asked[0] == "first" and sorted(ranker.asked[1:]) == ["second", "third"]
   with pytest.raises(httpx.ConnectError):
     httpx.get(url + "/health")
+
+
+def test_a_long_request_lets_others_go_between():
+  ranker, most = Held(), serve.TOGETHER
+  long = {"query": "long", "texts": ["x"] * (2 * most + 1)}
+  with running(ranker) as (url, _), concurrent.futures.ThreadPoolExecutor() as pool:
+    first = pool.submit(post, url, "/rerank", long)
+    assert ranker.began.wait(60)
+    second = pool.submit(ask, url, "short")
+    waiting(url, 1)
+    ranker.go.set()
+    assert [entry["index"] for entry in first.result().json()] == [0, most, 2 * most]
+    assert second.result().status_code == 200 and ranker.asked == ["long", "short", "long", "long"]
 
 
 def test_one_bad_request_spoils_no_other():
