@@ -185,6 +185,13 @@ def test_what_cannot_be_run_is_one_message(settings, folder, message, tmp_path):
     modes.run(tiny.config(**settings), str(tmp_path / folder) if folder else "")
 
 
+def test_packages_are_looked_for_before_data_are_read(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "tensorboardX", None)
+  config = tiny.config(data__name="files", data__train="absent.csv", log__tensorboard=True)
+  with pytest.raises(InputError, match=r"pip install 'as2jax\[train\]', or do without"):
+    modes.run(config, str(tmp_path))
+
+
 @pytest.mark.parametrize("absent", ["data", "encoder"])
 def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent):
   """The download goes to a closed port, as a machine without a network would fail."""

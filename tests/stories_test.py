@@ -158,11 +158,12 @@ def test_a_plain_faq_without_one_failure(installed):
   told = log.read_text()
   first = told.splitlines()[0]
   assert "biencoder, trained by in_batch_softmax" in first and "one pool of answers" in first
-  assert "faq/faq.csv: pairs of question and right answer, 42 questions" in told
+  count = len({question for question, _ in pairs})
+  assert f"faq/faq.csv: pairs of question and right answer, {count} questions" in told
   assert told.index("\ncompiling") < told.index("after 0 epochs") < told.index("after 3 epochs")
   record = json.loads((folder / "run/results.json").read_text())
   assert record["data"]["splits"]["train"]["form"] == "pairs of question and right answer"
-  assert record["metrics"]["mrr[files-gold/heldout]"]["questions"] == 4
+  assert record["metrics"]["mrr[files-gold/heldout]"]["questions"] == round(count / 10)
   config = json.loads((folder / "run/config.json").read_text())
   assert config["loss"]["name"] == "in_batch_softmax"
   (advised,) = re.findall(r"as2jax (index \S+) FILE -o", told)

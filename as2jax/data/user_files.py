@@ -152,11 +152,11 @@ def read(
   questions, others = _questions(groups, table, problems, drop)
   for number, kind, _ in table.faults:
     problems.wrong.setdefault(kind, []).append(number)
-  if not drop:
+  if table.faults and not drop:
     table.refuse(f". {problems}; mend the file, or leave them out: --drop")
   if not questions:
     raise table.error("no row holds a question and a candidate; add one candidate a line")
-  if str(problems):
+  if problems.wrong or problems.repeated or problems.contradictory:
     told = "%s: %s; rows that are wrong and repeated ones are left out" if drop else "%s: %s"
     log.warning(told, table.source, problems)
   if form:

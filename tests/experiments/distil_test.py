@@ -239,7 +239,7 @@ def test_unlabelled_pairs_are_scored_and_learned(tmp_path, monkeypatch):
   run = as2jax.train(config, tmp_path / "run")
   ranked = run.ranker().rank_many(QUESTIONS[:12])
   assert np.mean([hits[0].index == 0 for hits in ranked]) > 0.8
-  with pytest.raises(InputError, match="there is no column label"):  # without teachers
+  with pytest.raises(InputError, match="the answers are all right"):  # without teachers
     as2jax.train(
       tiny.config("fast", data__name="files", data__train=file, data__holdout=0.1), tmp_path / "no"
     )
