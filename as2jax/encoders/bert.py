@@ -14,6 +14,7 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer, vectors
 from as2jax.layers.cpu import scan_layers
+from as2jax.layers.dense import Dense
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate, check_ranges
 
@@ -121,6 +122,7 @@ class BertEncoder(PackedEncoder):
   num_heads: int
   intermediate_size: int
   max_positions: int
+  embedding_size = 0  # no field: ELECTRA's embeddings alone have a width of their own
   type_vocab_size: int = 2
   position_offset: int = 0
   layer_norm_eps: float = 1e-12
@@ -134,9 +136,23 @@ class BertEncoder(PackedEncoder):
   remat: bool = False
 
   def _encode(self, tokens, offset, scan, train, bias=None):
-    x = self._embed(tokens, offset, train)
-    mask = transformer.segment_mask(tokens.segment)
     how = (jnp.dtype(self.dtype), self.precision)
+    width = self.embedding_size or self.hidden_size
+    x = transformer.Embeddings(
+      self.vocab_size,
+      width,
+      self.max_positions,
+      self.type_vocab_size,
+      self.layer_norm_eps,
+      self.hidden_dropout,
+      self.position_offset,
+      dtype=how[0],
+      name="embeddings",
+    )(tokens.ids, tokens.position, tokens.type, offset, train=train)
+    if width != self.hidden_size:
+      start = {"kernel_init": transformer.INITIALIZER, "name": "embeddings_project"}
+      x = Dense(self.hidden_size, dtype=how[0], precision=self.precision, **start)(x)
+    mask = transformer.segment_mask(tokens.segment)
     attention = (self.num_heads, self.attention_dropout, *how, self.attention)
     layer = transformer.TransformerLayer(
       partial(transformer.SelfAttention, *attention),
@@ -153,23 +169,6 @@ class BertEncoder(PackedEncoder):
 
     last, every = scan(apply, layer, x, length=self.num_layers)
     return x[None], every, last
-
-  def _embed(self, tokens, offset, train):
-    embeddings = self._embeddings(self.hidden_size)
-    return embeddings(tokens.ids, tokens.position, tokens.type, offset, train=train)
-
-  def _embeddings(self, width):
-    return transformer.Embeddings(
-      self.vocab_size,
-      width,
-      self.max_positions,
-      self.type_vocab_size,
-      self.layer_norm_eps,
-      self.hidden_dropout,
-      self.position_offset,
-      dtype=jnp.dtype(self.dtype),
-      name="embeddings",
-    )
 
   @property
   def max_length(self) -> int:

@@ -2,12 +2,8 @@
 
 import re
 
-import jax.numpy as jnp
-
 from as2jax.encoders import bert
 from as2jax.encoders.family import Key, Transformer, register
-from as2jax.layers.dense import Dense
-from as2jax.layers.transformer import INITIALIZER
 from as2jax.runtime.errors import InputError
 
 
@@ -19,20 +15,13 @@ class ElectraEncoder(bert.BertEncoder):
 
   embedding_size: int = 128
 
-  def _embed(self, tokens, offset, train):
-    narrow = self.embedding_size != self.hidden_size
-    if narrow and offset is not None:
+  def _encode(self, tokens, offset, scan, train):
+    if offset is not None and self.embedding_size != self.hidden_size:
       raise InputError(
         f"this ELECTRA's embeddings are {self.embedding_size} wide, its states {self.hidden_size}: vectors "
         "of roles cannot be added to them; take an ELECTRA of base or large size"
       )
-    x = self._embeddings(self.embedding_size)(
-      tokens.ids, tokens.position, tokens.type, offset, train=train
-    )
-    if narrow:
-      how = {"dtype": jnp.dtype(self.dtype), "precision": self.precision}
-      x = Dense(self.hidden_size, name="embeddings_project", kernel_init=INITIALIZER, **how)(x)
-    return x
+    return super()._encode(tokens, offset, scan, train)
 
 
 _VOCAB = dict(vocab_size=30522, max_position_embeddings=512)
