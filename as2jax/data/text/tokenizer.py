@@ -143,17 +143,16 @@ class Tokenizer:
 
 
 def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
-  """Return the tokeniser that the run in `memory` keeps, or convert and write it.
+  """Return the tokeniser that the run in `memory` keeps; convert and write it where there is none.
 
+  It is read from the file at once: `tokenizers` reads the scores of pieces with another last digit.
   `memory` "" keeps nothing. Raises InputError where the file cannot be read as a tokeniser.
   """
   if not memory:
     return convert()
   file = epath.Path(memory) / "tokenizer.json"
   if not file.exists():
-    tokenizer = convert()
-    write_whole(file, tokenizer.backend.to_str())
-    return tokenizer
+    write_whole(file, convert().backend.to_str())
   from tokenizers import Tokenizer as Backend
 
   refuse_others(file)

@@ -144,6 +144,8 @@ def test_the_pieces_of_deberta_are_those_of_sentencepiece(tmp_path):
   reference = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
   for text in SENTENCES[:7] + SENTENCES[8:11]:
     assert ours.encode([text]).ids.tolist() == reference.encode(text), text
+  first = kept(tmp_path / "run", lambda: ours)
+  assert kept(tmp_path / "run", None).fingerprint == first.fingerprint
   mask = len(reference)
   assert ours.encode(["[MASK]"]).ids[-1] == mask and ours.ids() == set(range(mask + 1))
   assert ours.special.around(2) == [((1, 0),), ((2, 0),), ((2, 1),)]
