@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors: the names below, without the
   from as2jax.inference.open import train as train
   from as2jax.inference.ranker import Ranker as Ranker
   from as2jax.inference.run import Run as Run
+  from as2jax.inference.selection import Selection as Selection
   from as2jax.runtime.errors import InputError as InputError
 
 cpu_compiler.leave_out_wrong_fusions()
@@ -47,6 +48,7 @@ _PUBLIC = {
   "Question": "as2jax.data.record:Question",
   "Ranker": "as2jax.inference.ranker:Ranker",
   "Run": "as2jax.inference.run:Run",
+  "Selection": "as2jax.inference.selection:Selection",
   "compare": "as2jax.inference.evaluate:compare",
   "dataset": "as2jax.data.dataset:dataset",
   "evaluate": "as2jax.inference.evaluate:evaluate",

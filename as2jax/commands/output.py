@@ -8,6 +8,7 @@ from typer import Option
 
 from as2jax.evaluation import tables
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.streams import visible
 
 Form = Annotated[Literal["text", "json"], Option("--format", help="json: a line a row, complete")]
 
@@ -35,6 +36,17 @@ def emit(form: str, rows: Iterable[Mapping[str, Any]], text: Callable[[], str]) 
     return
   for row in rows:
     print(json.dumps(row, ensure_ascii=False, default=str))
+
+
+def marked(text: str, spans: Iterable[tuple[int, int]]) -> None:
+  """Print a text whose spans are in colour on a terminal, and elsewhere behind `>> `."""
+  coloured, end = sys.stdout.isatty(), 0
+  stream = sys.__stdout__ if coloured else sys.stdout  # what a command prints has no colours else
+  before, after = ("\x1b[1;32m", "\x1b[0m") if coloured else (">> ", "")
+  for first, last in spans:
+    stream.write(visible(text[end:first]) + before + visible(text[first:last]) + after)
+    end = last
+  stream.write(visible(text[end:]) + "\n" * (not text.endswith("\n")))
 
 
 def columns(rows: Iterable[Iterable[str]]) -> str:

@@ -1,5 +1,7 @@
 """What is done with finished runs: rank, compare, explain, export, index, search, serve."""
 
+import contextlib
+import dataclasses
 import os
 import pathlib
 import sys
@@ -308,6 +310,68 @@ def search(
     sys.stdout.flush()
   if not number:
     raise InputError("standard input is empty: give a question, as2jax search INDEX QUESTION")
+
+
+@app.command(
+  epilog=examples(
+    'as2jax answer runs/x "how are glacier caves formed" page.md',
+    'as2jax answer runs/x "how are glacier caves formed" page.md --prune --threshold=precision=0.9',
+    'curl -s URL | html2text | as2jax answer runs/x "how are glacier caves formed" -',
+  )
+)
+def answer(
+  run: Run,
+  question: Annotated[str, Argument(help="a text")],
+  files: Annotated[
+    list[str], Argument(metavar="FILE...", help="documents, UTF-8; - is standard input")
+  ],
+  prune: Annotated[bool, Option("--prune", help="print what is kept alone")] = False,
+  top: Annotated[int | None, Option(min=1, help="at most so many sentences")] = None,
+  threshold: Annotated[
+    str, Option(help="calibrated (best F1 on the run's dev), precision=P, none or a score")
+  ] = "calibrated",
+  seed: Seed = None,
+  label: Label = None,
+  allow_code: AllowCode = False,
+  form: Annotated[
+    Literal["text", "json"], Option("--format", help="json: a line a sentence")
+  ] = "text",
+) -> None:
+  """Marks the sentences of documents that answer a question. Or prints them alone."""
+  from as2jax.data.lines import decoded
+
+  least: Any = {"none": None}.get(threshold, threshold)
+  with contextlib.suppress(ValueError):
+    least = float(threshold)
+  documents = []
+  for file in files:
+    if file != "-" and not pathlib.Path(file).is_file():
+      raise InputError(f"{file}: there is no such file: name a document, or - for standard input")
+    data = sys.stdin.buffer.read() if file == "-" else pathlib.Path(file).read_bytes()
+    documents.append(decoded(data, "standard input" if file == "-" else file))
+  process.quiet_libraries()
+  from as2jax.inference.open import load
+
+  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code, label=label)
+  selection = ranker.select(question, documents, top_k=top, threshold=least)
+  if form == "json":
+    for one in selection.sentences if prune else selection.every:
+      row = {
+        "file": files[one.document],
+        **dataclasses.asdict(one),
+        "kept": one in selection.sentences,
+      }
+      output.emit(form, [row], str)
+    return
+  for number, text in enumerate(documents):
+    kept = [one for one in selection.sentences if one.document == number]
+    if prune:
+      for one in kept:
+        print(one.text)
+      continue
+    output.marked(text, [(one.start, one.end) for one in kept])
+  if not selection.sentences:
+    print("no sentence reaches the threshold", file=sys.stderr)
 
 
 @app.command(epilog=examples("as2jax serve runs/x --index=faq.index --port=8080"))

@@ -63,9 +63,7 @@ def measure(dev: Best, test: Best) -> Triggering:
   threshold = best_threshold(dev)
   answered = test.score >= threshold
   precision, recall, f1 = _precision_recall_f1(test, answered, np.ones(len(answered)))
-  error = 0.0
-  for part in np.array_split(np.argsort(probability, kind="stable"), min(BINS, len(probability))):
-    error += len(part) * abs(probability[part].mean() - test.right[part].mean())
+  brier, error = errors(probability, test.right)
   return Triggering(
     threshold=threshold,
     precision=float(precision),
@@ -73,9 +71,17 @@ def measure(dev: Best, test: Best) -> Triggering:
     f1=float(f1),
     half_width=_bootstrap(test, answered),
     answered=int(answered.sum()),
-    brier=float(np.square(probability - test.right).mean()),
-    calibration_error=float(error) / len(probability),
+    brier=brier,
+    calibration_error=error,
   )
+
+
+def errors(probability: np.ndarray, right: np.ndarray) -> tuple[float, float]:
+  """Return the Brier score and the calibration error of probabilities, see `Triggering`."""
+  error = 0.0
+  for part in np.array_split(np.argsort(probability, kind="stable"), min(BINS, len(probability))):
+    error += len(part) * abs(probability[part].mean() - right[part].mean())
+  return float(np.square(probability - right).mean()), float(error) / len(probability)
 
 
 def platt(score: np.ndarray, right: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

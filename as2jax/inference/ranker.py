@@ -195,6 +195,12 @@ class Ranker(Shown):
     export = registry.resolve("as2jax.inference.export:export")
     export(self.source, folder, self.seed, allow_code=own)
 
+  def select(self, question: str, document: str | Sequence[str], **options: Any) -> Any:
+    """Selects the sentences of documents that answer a question, see `as2jax.inference.selection.select`."""
+    from as2jax.inference import selection
+
+    return selection.select(self, question, document, **options)
+
   @property
   def longest(self) -> float:
     """The most tokens that are read of a text."""

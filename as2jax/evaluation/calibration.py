@@ -1,0 +1,114 @@
+"""Probability that a candidate answers, and thresholds on its score, from the dev questions of a run.
+
+All dev questions count, also those without an answer. Kept candidates are those at or above a threshold.
+"""
+
+import dataclasses
+import functools
+import re
+
+import numpy as np
+from etils import epath
+
+from as2jax.data import trec_files
+from as2jax.evaluation import results
+from as2jax.evaluation.answer_triggering import SAMPLES, platt
+from as2jax.runtime import bound
+from as2jax.runtime.errors import InputError
+
+TRIED = 400  # scores, at equal distances in rank
+FOLDS = 5  # of groups of questions, for the figures of fits to others
+_PRECISION = re.compile(r"precision=(0?\.\d+|1(?:\.0*)?)")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+  """Scores of dev candidates, whether each is right, and the group of its question, from 0, `[candidates]`."""
+
+  score: np.ndarray
+  right: np.ndarray
+  group: np.ndarray
+
+  def __post_init__(self):
+    low, high = platt(self.score, self.right)(np.asarray([self.score.min(), self.score.max()]))
+    if not self.right.any() or self.right.all() or not low < high:
+      raise InputError(
+        "on the dev questions a higher score does not mean a right candidate, so that no probability follows "
+        "from it: give a score as threshold"
+      )
+
+  @functools.cached_property
+  def probability(self):
+    """Returns the function from scores to probabilities (Platt 1999), fitted to all candidates."""
+    return platt(self.score, self.right)
+
+  @functools.cached_property
+  def cross_fitted(self) -> np.ndarray:
+    """Returns the probabilities of the dev candidates, each from a fit to the other folds of groups."""
+    fold, found = np.unique(self.group, return_inverse=True)[1] % FOLDS, np.zeros(len(self.score))
+    for one in np.unique(fold):
+      inside = fold == one
+      if inside.all():
+        return self.probability(self.score)
+      found[inside] = platt(self.score[~inside], self.right[~inside])(self.score[inside])
+    return found
+
+  def threshold(self, which: str = "calibrated") -> float:
+    """Returns the score of best F1 of the kept candidates (`calibrated`), or the least of `precision=P`.
+
+    The latter is the lowest at which the lower bound of precision over groups reaches P; infinite where
+    none does.
+    """
+    if which == "calibrated":
+      order = np.argsort(-self.score, kind="stable")
+      score, right = self.score[order], np.cumsum(self.right[order])
+      last = np.append(score[1:] != score[:-1], True)  # of those with one score
+      f1 = 2 * right / (np.arange(1, len(score) + 1) + self.right.sum())
+      return float(score[np.argmax(np.where(last, f1, -1.0))])
+    if not (asked := _PRECISION.fullmatch(which)):
+      raise InputError(f"threshold {which!r}: give calibrated, precision=0.9 or a score")
+    scores = np.unique(np.quantile(self.score, np.linspace(0, 1, TRIED), method="nearest"))
+    for score in scores.tolist():
+      if self._precision_bound(score) >= float(asked[1]):
+        return score
+    return float("inf")
+
+  def _precision_bound(self, score: float) -> float:
+    """Returns the 2.5 % bound of precision: the lesser of the bootstrap over groups and Clopper-Pearson's.
+
+    The latter is of a group's mean, so that a few groups without an error do not prove that there is none.
+    """
+    from scipy import special
+
+    kept, count = self.score >= score, int(self.group.max()) + 1
+    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), SAMPLES)
+    right = np.bincount(self.group[kept], self.right[kept], count)
+    sizes = np.bincount(self.group[kept], minlength=count)
+    drawn = (weights @ right) / np.maximum(weights @ sizes, 1)
+    groups = int((sizes > 0).sum())
+    share = (right[sizes > 0] / sizes[sizes > 0]).sum()
+    exact = special.betaincinv(share, groups - share + 1, 0.025) if share else 0.0
+    return float(min(np.quantile(drawn, 0.025), exact))
+
+
+@functools.lru_cache(maxsize=8)
+def of_run(folder: epath.PathLike, seed: int, split: str = "dev") -> Calibration | None:
+  """Returns the calibration of one seed of a finished run; None where it did not rank candidates of dev."""
+  content = results.read(folder)
+  if content is None or content["task"] != "rerank" or split not in results.splits_of(content):
+    return None
+  seeds = [outcome["seed"] for outcome in content["seeds"]]
+  place = results.folder("", split, seed, seeds)
+  run = trec_files.read_run(bound.file(folder, place / "run.trec"))
+  qrels = trec_files.read_qrels(bound.file(folder, place / "qrels.trec"))
+  names, table = trec_files.read_per_question(bound.file(folder, place / "per_question.tsv"))
+  groups = dict(zip(names, table.get("group", np.arange(len(names))).tolist(), strict=True))
+  score, right, group = [], [], []
+  for question, ranked in run.items():
+    for candidate, value in ranked.items():
+      score.append(value)
+      right.append(qrels.get(question, {}).get(candidate, 0) == 1)
+      group.append(int(groups[question]))
+  _, numbers = np.unique(np.asarray(group), return_inverse=True)
+  scores = np.asarray(score, np.float64).astype(np.float32)
+  return Calibration(scores.astype(np.float64), np.asarray(right, np.float64), numbers)

@@ -1,0 +1,153 @@
+"""Selecting sentences of documents: what is kept, its offsets, probabilities and thresholds."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import as2jax
+from as2jax.commands import app
+from as2jax.data.load import load
+from as2jax.evaluation import answer_triggering, calibration
+from as2jax.evaluation.calibration import Calibration
+from as2jax.runtime.errors import InputError
+
+PAGE = "# Cats\nThe cat sat on the mat. It was red.\n\n- A dog ran.\n- Ice melts in spring.\n"
+
+
+@pytest.fixture
+def ranker(finished_run):
+  return as2jax.load(finished_run("bm25"))
+
+
+def test_what_is_kept_is_in_order_and_equals_its_slice(ranker):
+  documents = [PAGE, "Who sat? The cat sat."]
+  every = ranker.select("who sat on the mat", documents, threshold=None).every
+  assert [one.document for one in every] == [0] * 5 + [1] * 2
+  assert all(documents[one.document][one.start : one.end] == one.text for one in every)
+  ranked = ranker.rank("who sat on the mat", [one.text for one in every])
+  assert [one.score for one in every] == [
+    hit.score for hit in sorted(ranked, key=lambda hit: hit.index)
+  ]
+  least = ranked[2].score
+  kept = ranker.select("who sat on the mat", documents, threshold=least)
+  assert kept.sentences == tuple(one for one in every if one.score >= least) and kept.answered
+  best = ranker.select("who sat on the mat", documents, threshold=least, top_k=1)
+  assert [one.text for one in best.sentences] == [ranked[0].text]
+  none = ranker.select("who sat on the mat", documents, threshold=1e9)
+  assert none.sentences == () and none.answered is False and none.text == ""
+  spans = [(2, 6), (7, 30)]
+  given = ranker.select("cats", PAGE, sentences=spans, threshold=None)
+  assert [(one.start, one.end) for one in given.sentences] == spans and given.answered is None
+  assert given.text == "Cats The cat sat on the mat."
+
+
+def test_sentences_have_their_neighbours(ranker, monkeypatch):
+  seen = []
+  scores = lambda questions: seen.extend(questions) or {ranker.similarity: [np.arange(6.0)]}
+  monkeypatch.setattr(ranker, "all_scores", scores)
+  ranker.select("who", [PAGE, "One."], threshold=None)
+  around = [(one.previous, one.next) for one in seen[0].candidates]
+  assert around[0] == ("", "The cat sat on the mat.") and around[4] == ("A dog ran.", "")
+  assert around[5] == ("", "")
+
+
+@pytest.mark.parametrize(
+  ("document", "options", "said"),
+  [
+    ("", {}, "no sentence"),
+    (" \n--- \n", {}, "no sentence"),
+    ("a\0b", {}, "document 0"),
+    ([PAGE, 3], {}, "document 1 is 3"),
+    (PAGE, {"top_k": 0}, "top_k = 0"),
+    (PAGE, {"threshold": "best"}, "'best': give calibrated, precision=0.9 or a score"),
+    (PAGE, {"sentences": [(0, 5), (4, 9)]}, r"\(4, 9\)"),
+    (PAGE, {"sentences": [(0, 999)]}, r"\(0, 999\)"),
+    ([PAGE], {"sentences": []}, "of 0 documents were given for 1"),
+  ],
+)
+def test_what_is_no_document_is_refused(ranker, document, options, said):
+  with pytest.raises(InputError, match=said):
+    ranker.select("who sat", document, **options)
+
+
+def made(seed=0, count=200):
+  """Scores of candidates that are right as a logistic function of their score says, in groups."""
+  rng = np.random.default_rng(seed)
+  score = rng.normal(size=count).round(1)
+  right = rng.random(count) < 1 / (1 + np.exp(1 - 3 * score))
+  return Calibration(score, right.astype(float), np.arange(count) // 5)
+
+
+def test_probabilities_are_those_of_the_data_and_thresholds_the_best():
+  one = made(count=20_000)
+  np.testing.assert_allclose(one.probability(np.asarray([0.0, 1.0])), [0.27, 0.88], atol=0.02)
+  assert max(answer_triggering.errors(one.cross_fitted, one.right)) < 0.15
+  few = made()
+  f1 = {}
+  for least in few.score:
+    kept = few.score >= least
+    f1[least] = 2 * few.right[kept].sum() / (kept.sum() + few.right.sum())
+  assert f1[few.threshold()] == max(f1.values())
+  at = few.threshold("precision=0.8")
+  assert at > few.threshold("precision=0.5") and bound_over_groups(few, at) >= 0.79
+  assert few.threshold("precision=1") == np.inf  # a few right ones do not prove it
+
+
+def bound_over_groups(one, least):
+  """The lower bound of precision, in plain loops over groups drawn by another generator."""
+  rng, found = np.random.default_rng(1), []
+  groups = [np.flatnonzero(one.group == g) for g in np.unique(one.group)]
+  for _ in range(1000):
+    drawn = np.concatenate([groups[i] for i in rng.integers(len(groups), size=len(groups))])
+    kept = drawn[one.score[drawn] >= least]
+    found.append(one.right[kept].mean() if len(kept) else 0.0)
+  return np.quantile(found, 0.025)
+
+
+def test_a_score_that_says_nothing_is_refused():
+  one = made()
+  for right in (1 - one.right, 0 * one.right):
+    with pytest.raises(InputError, match="give a score as threshold"):
+      Calibration(one.score, right, one.group)
+
+
+def test_a_run_is_calibrated_on_all_of_its_dev_candidates(ranker, caplog):
+  of_dev = calibration.of_run(ranker.source, ranker.seed)
+  dev = load(ranker.config.data).splits["dev"]
+  labels = itertools.chain.from_iterable([c.label == 1 for c in q.candidates] for q in dev)
+  assert sum(labels) == of_dev.right.sum() and len(of_dev.score) == sum(
+    len(q.candidates) for q in dev
+  )
+  every = ranker.select("who sat on the mat", PAGE).every
+  np.testing.assert_array_equal(
+    [one.probability for one in every], of_dev.probability(np.asarray([one.score for one in every]))
+  )
+  ranker.source = ""
+  assert ranker.select("who sat on the mat", PAGE).answered is None
+  assert "no dev questions by which to calibrate" in caplog.text
+
+
+def test_the_verb_marks_prunes_and_lists(ranker, tmp_path, capsys):
+  page = tmp_path / "page.md"
+  page.write_text(PAGE)
+  asked = [
+    "answer",
+    str(ranker.source),
+    "who sat on the mat",
+    str(page),
+    "--threshold=none",
+    "--top=1",
+  ]
+  assert app.run(asked) == 0
+  assert capsys.readouterr().out == PAGE.replace("The cat", ">> The cat")
+  assert app.run([*asked, "--prune"]) == 0
+  assert capsys.readouterr().out == "The cat sat on the mat.\n"
+  assert app.run([*asked, "--format=json"]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert [row["text"] for row in rows if row["kept"]] == ["The cat sat on the mat."] and len(
+    rows
+  ) == 5
+  assert app.run(["answer", str(ranker.source), "who", str(tmp_path / "none")]) == 2
+  assert "none: there is no such file" in capsys.readouterr().err
