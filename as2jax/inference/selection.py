@@ -3,14 +3,13 @@
 import dataclasses
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.documents import document_spans
 from as2jax.evaluation import calibration
-from as2jax.inference.open import is_run
-from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class Selection:
 
 
 def select(
-  ranker: Ranker,
+  ranker: Any,
   question: str,
   document: str | Sequence[str],
   *,
@@ -71,7 +70,7 @@ def select(
   """Selects the sentences that answer a question.
 
   Args:
-    ranker: context systems read a sentence's neighbours by themselves.
+    ranker: a `Ranker`; context systems read a sentence's neighbours by themselves.
     question: its text.
     document: its text, or those of several, over which scores are compared.
     top_k: at most so many are kept, those of the best scores.
@@ -111,7 +110,7 @@ def select(
   _say_what_is_cut(ranker, [candidate.text for candidate in candidates])
   (scores,) = ranker.all_scores([Question("0", question, tuple(candidates))])[ranker.similarity]
   fitted = None
-  if ranker.source and is_run(ranker.source):
+  if ranker.seed is not None:  # of a run
     fitted = calibration.of_run(ranker.source, ranker.seed)
   probabilities: Sequence[float | None] = [None] * len(scores)
   if fitted is not None:
@@ -129,7 +128,7 @@ def select(
 
 
 def _least(
-  threshold: float | str | None, fitted: calibration.Calibration | None, ranker: Ranker
+  threshold: float | str | None, fitted: calibration.Calibration | None, ranker: Any
 ) -> float:
   """Returns the least score that is kept."""
   if threshold is None:
@@ -160,7 +159,7 @@ def _checked(spans: Spans, text: str, number: int) -> list[tuple[int, int]]:
   return found
 
 
-def _say_what_is_cut(ranker: Ranker, texts: Sequence[str]) -> None:
+def _say_what_is_cut(ranker: Any, texts: Sequence[str]) -> None:
   """Says of how many sentences the end is not read."""
   if ranker.longest == float("inf"):
     return
