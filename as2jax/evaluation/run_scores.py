@@ -205,7 +205,7 @@ def by_judgements(
       run = trec_files.read_run(file)
       lacking = max(lacking, len(judgements.keys() - run.keys()))
       tables[file] = _judged(file, run, judgements, measures, ties)
-    counted, values, facts = _values(called, tables, rule, counted)
+    counted, values, fields = _values(called, tables, rule, counted)
     one = RunScores(
       called,
       f"{epath.Path(qrels).name}-{rule}",
@@ -213,8 +213,8 @@ def by_judgements(
       values,
       name in deterministic,
       f"lacks {lacking} of {len(judgements)} questions" if lacking else "",
-      tied=dict.fromkeys(values, max(facts["tied"])),
       fingerprint=fingerprint,
+      **fields,
     )
     loaded.append(one)
   return loaded
