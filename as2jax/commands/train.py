@@ -149,16 +149,13 @@ def list_names(
     lines = [(row["key"], repr(row["value"])) for row in rows]
     output.emit(form, rows, lambda: output.columns(lines))
     return
-  about: dict[str, Any] = {}
+  described = {"recipes": recipes.SYSTEMS, "words": words.WORDS}.get(kind, {})
+  about: dict[str, Any] = {name: recipe.__doc__ for name, recipe in described.items()}
   if kind == "jobs":
     about = {name: _docstring(jobs.folder() / f"{name}.py") for name in jobs.names()}
-  elif kind == "words":
-    about = {word: recipe.__doc__ for word, recipe in words.WORDS.items()}
   elif kind == "recipes":
-    about = {name: recipe.__doc__ for name, recipe in recipes.SYSTEMS.items()} | recipes.UNTRAINED
+    about |= recipes.LEXICAL | recipes.UNTRAINED
   classes = {"models": registry.MODELS, "encoders": registry.ENCODERS}.get(kind, {})
-  if kind == "recipes":
-    classes = {name: registry.MODELS[name] for name in recipes.LEXICAL}
   for name, target in classes.items():
     module, _, inside = target.partition(":")
     path = pathlib.Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")

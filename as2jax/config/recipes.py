@@ -395,7 +395,13 @@ SYSTEMS: dict[str, words.Recipe] = {
   **RECOMMENDED,
   **{recipe.__name__: recipe for recipe in (triplet, siamese, crossencoder, loct, cassie)},
 }
-LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25", "document_order")
+LEXICAL = {
+  "word_overlap": "Rank by how many words question and candidate share.",
+  "idf_overlap": "Rank by the summed IDF of the words that they share.",
+  "overlap_regression": "Rank by a logistic regression on M²S-Net's two overlap features.",
+  "bm25": "Rank by BM25.",
+  "document_order": "Rank candidates as they stand in their document.",
+}
 UNTRAINED = {
   "mean": "Rank by the cosine of the means of an encoder's token vectors.",
   "cls": "Rank by the cosine of the encoder's vectors of [CLS].",

@@ -318,12 +318,11 @@ def _files(name: str, judge: Source | None) -> dict[str, Table]:
 def named(system: str) -> tuple[str, str]:
   """Return what a system is called and where it lies, of `ours=runs/x`, `runs/x=ours` or a place alone."""
   place, _, name = system.rpartition("=")
-  if place and name and not epath.Path(system).exists():
-    if epath.Path(place).exists():
-      return name, place
+  if not place or not name or epath.Path(system).exists():
+    return system, system
+  if not epath.Path(place).exists():
     name, _, place = system.partition("=")
-    return name, place
-  return system, system
+  return name, place
 
 
 def files_of(name: str) -> tuple[str, list[str]]:

@@ -208,15 +208,15 @@ def test_infinite_scores_of_a_run_file_rank_as_in_trec_eval(tmp_path):
   assert actual.tolist() == [pytest.approx([1, 1, 3 / 4, 1 / 3])]
 
 
-def test_wrong_arguments_are_said_in_pythons_terms(folders, tmp_path):
+def test_wrong_arguments_are_said_in_pythons_terms(folders, tmp_path, capsys):
   """What, and what to give; a command says the same of its flags."""
   ranker, table = as2jax.open_run(folders / "bm25").ranker(), tmp_path / "faq.csv"
-  table.write_text("question,answer,good\nwho,Ann,1\nwho,Bob,0\n")
+  table.write_text("ask,answer,label\nwho,Ann,1\nwho,Bob,0\n")
   for call, said in (
     (lambda: as2jax.load(3), "source = 3: give a run's folder or"),
     (lambda: as2jax.open_run(3), "folder = 3: give a run's folder"),
     (lambda: as2jax.dataset(3), "name_or_path = 3: give a data set's name"),
-    (lambda: as2jax.dataset(table), 'name it: columns={"label": "COLUMN"}'),
+    (lambda: as2jax.dataset(table), 'name it: columns={"question": "COLUMN"}'),
     (lambda: as2jax.evaluate(ranker, 3), "data = 3: give a data set"),
     (lambda: as2jax.train(3, "x"), "job = 3: give a job's name"),
     (
@@ -231,7 +231,8 @@ def test_wrong_arguments_are_said_in_pythons_terms(folders, tmp_path):
     with pytest.raises(InputError) as error:
       call()
     assert said in str(error.value)
-  assert app.run(["data", "check", str(table), "--columns=label=zebra"]) == 2
+  assert app.run(["data", "check", str(table)]) == 2
+  assert "name it: --columns question=COLUMN" in capsys.readouterr().err
 
 
 def test_what_cannot_be_evaluated(tmp_path):
