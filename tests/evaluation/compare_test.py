@@ -4,8 +4,10 @@ import collections
 import csv
 import io
 import json
+import pathlib
 import random
 import re
+import shlex
 import shutil
 import sys
 import types
@@ -22,6 +24,7 @@ from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
+README = pathlib.Path(run_scores.__file__).with_name("README.md")
 FEW = ["--samples", "999"]
 TEXT = [*FEW, "--format=text"]
 
@@ -347,6 +350,13 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
   assert two[1]["methods_note"] == "cannot be told from two seeds"
   several = rows_of(capsys, folders / "word_overlap", f"{file},{copy},{third}")
   assert several[1]["seeds"] == 3 and several[1]["sd"] == 0 and several[1]["methods_note"] == ""
+  pattern = rows_of(capsys, folders / "word_overlap", f"x={tmp_path}/*[rdy].trec")
+  assert pattern == [
+    several[0],
+    several[1] | {"system": "x"},
+    several[2],
+    several[3] | {"system": "x"},
+  ]
   for arguments, message in (
     ([file], "is a run file, which does not say what is right"),
     ([folders / "bm25", file, "--deterministic=zebra"], "zebra: it is none of the systems"),
@@ -401,6 +411,12 @@ def test_anybodys_run_files_by_judgements(run_files, capsys, monkeypatch):
     assert second["p_methods"] == pytest.approx(expected.p)
     assert second["methods_detectable"] == pytest.approx(expected.detectable)
     assert second["p_t"] == pytest.approx(significance.paired_t_test(seeds, base).p)
+  pattern = r"```bash\nas2jax ([^\n]*)\n```\n\n```text\n(.*?)```"
+  (shown,) = re.findall(pattern, README.read_text(), re.DOTALL)
+  assert app.run([*shlex.split(shown[0]), "--format=text"]) == 0
+  assert capsys.readouterr().out == shown[1]
+  assert not compared(*command, "--format=markdown", *FEW)
+  assert "| system | seeds | nDCG@10 | AP |" in capsys.readouterr().out
   plain = rows_of(capsys, *command)
   assert [row["metric"].partition("[")[0] for row in plain[::2]] == ["nDCG@10", "AP"]
   assert plain[:2] == rows[:2]
