@@ -1,6 +1,7 @@
 """What a command prints: text for people, JSON lines with `--format=json`."""
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 

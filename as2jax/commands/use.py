@@ -333,9 +333,7 @@ def answer(
   seed: Seed = None,
   label: Label = None,
   allow_code: AllowCode = False,
-  form: Annotated[
-    Literal["text", "json"], Option("--format", help="json: a line a sentence")
-  ] = "text",
+  form: output.Form = "text",
 ) -> None:
   """Marks the sentences of documents that answer a question. Or prints them alone."""
   from as2jax.data.lines import decoded
