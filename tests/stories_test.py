@@ -146,13 +146,13 @@ def test_a_plain_faq_without_one_failure(installed):
   ]
   with open(folder / "faq.csv", "w", newline="", encoding="utf-8-sig") as file:
     csv.writer(file, delimiter=";").writerows([("Question", "Answer"), *pairs])
-  (card,) = lines(installed(command, "data", "check", "faq/faq.csv", base=True))
+  (card,) = lines(installed(command, "data", "check", "faq/faq.csv", JSON, base=True))
   assert card["splits"]["faq"]["rows"]["repeated"] == [45]
   line = re.search(r"as2jax (train --recipe=fast --train=)faq.csv -o (\S+)", README.read_text())
   assert line and line[2] == "runs/faq"
   log = folder / "train.log"
   process = installed.start(
-    command, *line[1].split()[:-1], "--train=faq/faq.csv", "-o", "faq/run", "--format=text", log=log
+    command, *line[1].split()[:-1], "--train=faq/faq.csv", "-o", "faq/run", log=log
   )
   assert process.wait(LONGEST) == 0, log.read_text()
   told = log.read_text()
@@ -168,9 +168,10 @@ def test_a_plain_faq_without_one_failure(installed):
   assert config["loss"]["name"] == "in_batch_softmax"
   (advised,) = re.findall(r"as2jax (index \S+) FILE -o", told)
   installed(command, *advised.split(), "faq/faq.csv", "-o", "faq/index", base=True)
-  hits = lines(installed(command, "search", "faq/index", "Wie geht das", "--top=1", base=True))
+  asked = "search", "faq/index", "Wie geht das", "--top=1", JSON
+  hits = lines(installed(command, *asked, base=True))
   assert hits[0]["text"] == pairs[40][1]
-  of_run = ["evaluate", "faq/run", "--data=faq/faq.csv", "--format=json"]
+  of_run = ["evaluate", "faq/run", "--data=faq/faq.csv", JSON]
   assert lines(installed(command, *of_run))[0]["metric"] == "mrr[faq-gold/test]"
 
 
