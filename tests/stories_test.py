@@ -1,4 +1,4 @@
-"""Three people with the installed wheel, in empty folders: an engineer, a student, an impatient one."""
+"""Four people with the installed wheel: an engineer, the keeper of a FAQ, a student, an impatient one."""
 
 import csv
 import json
@@ -138,7 +138,7 @@ def test_a_plain_faq_without_one_failure(installed):
   folder, command = installed.folder / "faq", installed.script
   folder.mkdir()
   right = [line.split("\t") for line in SAMPLE.read_text().splitlines() if line.endswith("\t1")]
-  pairs = [(cells[1], cells[5]) for cells in right][:40]
+  pairs = [(cells[1], cells[5]) for cells in right][:20]
   pairs += [
     ("Wie geht das?", "Öffnen; dann\n„zurück“ 🙂"),
     ('who said "no"?', '"Ann", he said'),
@@ -147,14 +147,14 @@ def test_a_plain_faq_without_one_failure(installed):
   with open(folder / "faq.csv", "w", newline="", encoding="utf-8-sig") as file:
     csv.writer(file, delimiter=";").writerows([("Question", "Answer"), *pairs])
   (card,) = lines(installed(command, "data", "check", "faq/faq.csv", JSON, base=True))
-  assert card["splits"]["faq"]["rows"]["repeated"] == [45]
+  assert card["splits"]["faq"]["rows"]["repeated"] == [25]
   line = re.search(r"as2jax (train --recipe=fast --train=)faq.csv -o (\S+)", README.read_text())
   assert line and line[2] == "runs/faq"
   log = folder / "train.log"
   process = installed.start(
     command, *line[1].split()[:-1], "--train=faq/faq.csv", "-o", "faq/run", log=log
   )
-  assert process.wait(LONGEST) == 0, log.read_text()
+  assert process.wait(2 * LONGEST) == 0, log.read_text()
   told = log.read_text()
   first = told.splitlines()[0]
   assert "biencoder, trained by in_batch_softmax" in first and "one pool of answers" in first
@@ -170,7 +170,7 @@ def test_a_plain_faq_without_one_failure(installed):
   installed(command, *advised.split(), "faq/faq.csv", "-o", "faq/index", base=True)
   asked = "search", "faq/index", "Wie geht das", "--top=1", JSON
   hits = lines(installed(command, *asked, base=True))
-  assert hits[0]["text"] == pairs[40][1]
+  assert hits[0]["text"] == pairs[20][1]
   of_run = ["evaluate", "faq/run", "--data=faq/faq.csv", JSON]
   assert lines(installed(command, *of_run))[0]["metric"] == "mrr[faq-gold/test]"
 

@@ -79,7 +79,7 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
     (["--data=sample", "--splits=dev"], "name the split of other data with it"),
     (["--data=sample:dev", "--drop"], "drop = True is for your own files"),
     (["--columns=question=q"], "--columns and --drop are for a file of your own"),
-    (["--rules=ptb"], "--rules and --output are for what is no run"),
+    (["--rules=ptb"], "--rules, --label and --output are for what is no run"),
   ],
 )
 def test_what_a_run_does_not_take_is_refused(finished_run, capsys, options, told):
