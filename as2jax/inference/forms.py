@@ -101,6 +101,15 @@ class SearchBody(_Body):
   rerank: bool = False
 
 
+class PruneBody(_Body):
+  """The body of `/prune`, whose documents are cut into sentences; see `Ranker.select`."""
+
+  query: Text
+  documents: OneOrMore
+  top_k: Count | None = None
+  threshold: float | str | None = "calibrated"
+
+
 class EmbedBody(_CutBody):
   """The body of `/embed`."""
 

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Any
 
 import fastapi
+import numpy as np
 import prometheus_client
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,8 +24,9 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import calibration
 from as2jax.inference.connections import LATER, OPEN, Limits, Metrics, guarded, refusal, server
-from as2jax.inference.forms import EmbedBody, EmbeddingsBody, RerankBody, SearchBody
+from as2jax.inference.forms import EmbedBody, EmbeddingsBody, PruneBody, RerankBody, SearchBody
 from as2jax.inference.index import DEPTH, Hit, Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
@@ -39,6 +41,7 @@ PATHS = (
   *RERANK,
   *EMBED,
   "/v1/models",
+  "/prune",
   "/search",
   "/metrics",
   *OPEN,
@@ -188,6 +191,7 @@ def application(
   queue = Queue(ranker, limits, metrics.fill.observe)
   metrics.waiting.set_function(lambda: len(queue))
   run, created = _run_name(ranker), int(time.time())
+  fitted = _calibration(ranker)
   about = {"seed": ranker.seed, "score_kind": ranker.similarity}
 
   def check_count(count: int, what: str) -> None:
@@ -219,7 +223,13 @@ def application(
       raise HTTPException(422, f"max_tokens_per_doc = {body.max_tokens_per_doc}: {read}")
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
     hits = await queue.rank(request, Question("0", body.query, candidates))
-    return _scored(body.answer(hits[: body.top_n], run), ranker)
+    kind = ranker.similarity
+    if fitted is not None and not body.raw_scores:
+      kind, of_hits = "probability", fitted.probability(np.asarray([hit.score for hit in hits]))
+      hits = [
+        dataclasses.replace(hit, score=p) for hit, p in zip(hits, of_hits.tolist(), strict=True)
+      ]
+    return _scored(body.answer(hits[: body.top_n], run), kind)
 
   for path in RERANK:
     app.post(path)(rerank)
@@ -232,7 +242,18 @@ def application(
     again = ranker if body.rerank else None
     find = lambda: index.search(body.query, body.top_k, rerank=again)
     hits = await queue.answer(request, alone=find)
-    return _scored({"results": [dataclasses.asdict(hit) for hit in hits]}, again or index.ranker)
+    kind = (again or index.ranker).similarity
+    return _scored({"results": [dataclasses.asdict(hit) for hit in hits]}, kind)
+
+  @app.post("/prune")
+  async def prune(body: PruneBody, request: Request) -> JSONResponse:
+    check_count(len(body.documents), "documents")
+    how = {"top_k": body.top_k, "threshold": body.threshold}
+    find = lambda: ranker.select(body.query, body.documents, **how)
+    kept = await queue.answer(request, alone=find)
+    sentences = [dataclasses.asdict(one) for one in kept.sentences]
+    answer = {"answered": kept.answered, "text": kept.text, "sentences": sentences}
+    return _scored(answer, ranker.similarity)
 
   async def embedded(body: EmbedBody | EmbeddingsBody, request: Request) -> JSONResponse:
     if not ranker.has_vectors:
@@ -326,11 +347,20 @@ def _run_name(ranker: Ranker) -> str:
   return ranker.source or ranker.name
 
 
-def _scored(answer: Any, ranker: Ranker) -> JSONResponse:
+def _calibration(ranker: Ranker) -> calibration.Calibration | None:
+  """Returns what gives probabilities; None of what is no run, or whose dev questions give none."""
+  try:
+    return None if ranker.seed is None else calibration.of_run(ranker.source, ranker.seed)
+  except InputError as error:
+    log.warning("scores stay as they are: %s", error)
+    return None
+
+
+def _scored(answer: Any, kind: str) -> JSONResponse:
   """Returns an answer with scores; the kind of the scores is in a header, and a field where one has room."""
   if isinstance(answer, dict):
-    answer["score_kind"] = ranker.similarity
-  return JSONResponse(answer, headers={"x-score-kind": ranker.similarity})
+    answer["score_kind"] = kind
+  return JSONResponse(answer, headers={"x-score-kind": kind})
 
 
 def _warm_up(ranker: Ranker, index: Index | None) -> None:

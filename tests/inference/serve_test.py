@@ -19,6 +19,7 @@ import pytest
 
 import as2jax
 from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import calibration
 from as2jax.inference import serve
 from as2jax.runtime.errors import InputError
 
@@ -195,11 +196,32 @@ def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
   assert [(e["index"], e["text"]) for e in actual] == [(h.index, h.text) for h in hits]
   np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in hits], atol=1e-6)
   plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS, "truncate": True, "model": "any"})
-  assert plain.headers["x-score-kind"] == "logit"
+  assert (
+    plain.headers["x-score-kind"] == "logit"
+  )  # on its dev questions no probability follows from it
   assert plain.json() == [{"index": e["index"], "score": e["score"]} for e in actual]
   body = {"query": QUERY, "documents": TEXTS, "max_tokens_per_doc": 4096, "top_n": 1}
   (best,) = post(url, "/rerank", body).json()["results"]
   assert best == {"index": hits[0].index, "relevance_score": actual[0]["score"]}
+
+
+def test_documents_are_pruned_to_what_answers(url, cross):
+  documents = ["The cat sat. It rained.\n\n- Ice melts.", "A dog ran."]
+  asked = {"query": QUERY, "documents": documents, "threshold": None, "top_k": 3}
+  answer, kept = (
+    post(url, "/prune", asked).json(),
+    cross.select(QUERY, documents, threshold=None, top_k=3),
+  )
+  assert answer.pop("score_kind") == cross.similarity and answer["answered"] is None
+  assert answer["text"] == kept.text and len(answer["sentences"]) == 3
+  for one, expected in zip(answer["sentences"], kept.sentences, strict=True):
+    assert documents[one["document"]][one["start"] : one["end"]] == one["text"] == expected.text
+    assert one["score"] == pytest.approx(expected.score, abs=1e-6)
+  assert (
+    post(url, "/prune", {**asked, "documents": "Ice. ", "threshold": 1e9}).json()["sentences"] == []
+  )
+  refused = post(url, "/prune", {**asked, "documents": ["---"]})
+  assert refused.status_code == 422 and "no sentence" in refused.text
 
 
 @pytest.mark.parametrize(
@@ -227,10 +249,15 @@ def test_ten_thousand_documents_are_ranked(finished_run):
   with running(words) as (url, _):
     cut = post(url, "/v2/rerank", RERANKED | {"max_tokens_per_doc": 512})
     assert "up to inf tokens" in cut.json()["error"]
-    results = post(url, "/v2/rerank", body).json()["results"]
+    answer = post(url, "/v2/rerank", body).json()
+    raw = post(url, "/v2/rerank", {**body, "raw_scores": True}).json()
     assert post(url, "/v2/rerank", body | {"documents": ["x"] * 10_001}).status_code == 413
   hits = words.rank(body["query"], documents)
-  assert [(e["index"], e["relevance_score"]) for e in results] == [(h.index, h.score) for h in hits]
+  assert (answer["score_kind"], raw["score_kind"]) == ("probability", words.similarity)
+  of = lambda results: [(e["index"], e["relevance_score"]) for e in results["results"]]
+  assert of(raw) == [(h.index, h.score) for h in hits]
+  probability = calibration.of_run(words.source, 0).probability(np.asarray([h.score for h in hits]))
+  assert of(answer) == list(zip([h.index for h in hits], probability.tolist(), strict=True))
 
 
 def test_an_index_is_searched(url, cross, index):
