@@ -10,7 +10,7 @@ def test_a_second_process_is_refused(tmp_path):
   out = tmp_path / "out"
   with open_working(out) as (_, working):
     (working / "half").touch()
-    message = r"--output=.*out is in use by another process; wait .* another folder$"
+    message = r"output=.*out is in use by another process; wait .* another folder$"
     with pytest.raises(InputError, match=message), open_working(out):
       pass
     assert (working / "half").exists()
