@@ -173,7 +173,7 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, finished_run, t
     (small(run=unfinished, scope="encoder"), "unfinished holds no finished run"),
     (small(run=lexical, scope="encoder"), "bm25 has no parameters"),
     (small(run=empty, scope="encoder"), r"best/\d+ was deleted"),
-    (small(run=folder, scope="encoder", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
+    (small(run=folder, scope="encoder", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed\": 0"),
     (small(run=folder, scope="encoder", warm_start__seed=7), "has no seed 7"),
     (small(run=tmp_path / "x", scope="encoder"), "x holds no finished run: name another"),
   ]:
