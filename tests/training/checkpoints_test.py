@@ -74,7 +74,7 @@ def test_every_damaged_file_is_named(copied, kind):
       with pytest.raises(InputError, match=path.name):
         checkpoints.read_manifest(folder)
       if name == "best":
-        with pytest.raises(InputError, match="config=rerun"):
+        with pytest.raises(InputError, match="rerun:FOLDER"):
           read_best(copied, step)
       path.write_bytes(whole)
     checkpoints.read_manifest(folder)
