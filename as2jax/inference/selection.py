@@ -107,7 +107,7 @@ def select(
       )
   if not candidates:
     raise InputError("the document has no sentence: give a text with a word in it")
-  _say_what_is_cut(ranker, [candidate.text for candidate in candidates])
+  _say_what_is_cut(ranker, [question, *(candidate.text for candidate in candidates)])
   (scores,) = ranker.all_scores([Question("0", question, tuple(candidates))])[ranker.similarity]
   fitted = None
   if ranker.seed is not None:  # of a run
@@ -160,14 +160,17 @@ def _checked(spans: Spans, text: str, number: int) -> list[tuple[int, int]]:
 
 
 def _say_what_is_cut(ranker: Any, texts: Sequence[str]) -> None:
-  """Says of how many sentences the end is not read."""
+  """Says of how many texts, the question first, the end is not read."""
   if ranker.longest == float("inf"):
     return
   lengths = ranker.predictor.components.source.tokenizer_of(texts).encode(texts).lengths
-  if cut := int((lengths > ranker.longest).sum()):
-    log.warning(
-      "%d of %d sentences have more than %d tokens: their ends are not read",
-      cut,
-      len(texts),
-      ranker.longest,
-    )
+  over = lengths > ranker.longest
+  for what, cut in (("questions", over[:1]), ("sentences", over[1:])):
+    if cut.any():
+      log.warning(
+        "%d of %d %s have more than %d tokens: their ends are not read",
+        cut.sum(),
+        len(cut),
+        what,
+        ranker.longest,
+      )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import types
 
 import numpy as np
 import pytest
@@ -51,6 +52,18 @@ def test_sentences_have_their_neighbours(ranker, monkeypatch):
   around = [(one.previous, one.next) for one in seen[0].candidates]
   assert around[0] == ("", "The cat sat on the mat.") and around[4] == ("A dog ran.", "")
   assert around[5] == ("", "")
+
+
+def test_nothing_is_cut_in_silence(ranker, monkeypatch, caplog):
+  words = lambda texts: types.SimpleNamespace(lengths=np.asarray([len(t.split()) for t in texts]))
+  source = types.SimpleNamespace(tokenizer_of=lambda texts: types.SimpleNamespace(encode=words))
+  monkeypatch.setattr(
+    ranker.predictor, "components", types.SimpleNamespace(source=source), raising=False
+  )
+  monkeypatch.setattr(type(ranker), "longest", 3)
+  ranker.select("who sat on it", PAGE, threshold=None)
+  assert "1 of 1 questions have more than 3 tokens" in caplog.text
+  assert "2 of 5 sentences have more than 3 tokens" in caplog.text
 
 
 @pytest.mark.parametrize(
