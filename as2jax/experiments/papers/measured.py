@@ -61,8 +61,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
     every = dict(zip(places, of_all, strict=True))
     right, right_of_all = counted.first_right.mean(), of_all[0].first_right.mean()
     notes.append(
-      f"The first candidate is right in {100 * right:.0f} % of these questions, and in {100 * right_of_all:.0f} % of "
-      f"all. Both strata ({main.heading}) describe; a prior on order moves them apart, and no claim rests on one."
+      f"The first candidate is right in {100 * right:.0f} % of these questions, and in {100 * right_of_all:.0f} % of all."
     )
   headings = {column: column.heading for column in table.columns}
   for column, one in zip(table.columns, next(iter(scores.values()), ())):
