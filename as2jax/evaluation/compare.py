@@ -23,9 +23,12 @@ from as2jax.evaluation.metrics import tied_text
 from as2jax.evaluation.run_scores import RunScores
 
 TESTED = ("p_t", "p_randomization", "p_methods")
-METHODS = ("of methods", "p", "finds")
-LEGEND = "± is the 95 % half-width over questions; systems are compared with the first"
-METHODS_LEGEND = "p (t), p (rand.): of these models; of methods: with seeds counted, would find `finds` in 80 % of cases"
+HEAD = ("difference", "gain", "p (t)", "p (r.)", "methods", "p", "finds")
+LEGEND = "± is the 95 % half-width over questions, s.d. over (so many) seeds; systems are compared with the first"
+MODELS_LEGEND = "p (t), p (r.): of these models, by the t-test and by randomization"
+METHODS_LEGEND = (
+  "methods: with seeds counted; a difference of `finds` would be found in 80 % of cases"
+)
 STRATA_LEGEND = (
   "first right, first wrong: questions whose first candidate is right, or is not; they describe, and "
   "claim nothing"
@@ -220,9 +223,6 @@ def _adjusted(rows: list[Row], family: Sequence[str]) -> list[Row]:
   return rows
 
 
-HEAD = ("difference", "gain", "p (t)", "p (rand.)", *METHODS)
-
-
 def _cells(row: Row, holm: bool) -> list[str]:
   """Return the cells of a row's tests under `HEAD`; empty ones of the first system."""
   if "p_t" not in row:
@@ -257,9 +257,9 @@ def strata_cells(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def methods_cells(row: Row) -> list[str]:
-  """Return the half-width of a difference of methods, p, what would be found; or why not."""
+  """Return the half-width of a difference of methods, p, what would be found; empty where that is not told."""
   if row.get("p_methods") is None:
-    return [row.get("methods_note", ""), "", ""]
+    return ["", "", ""]
   detectable = f"{row['methods_detectable']:.4f}"
   return [f"± {row['methods_half_width']:.4f}", p_text(row["p_methods"]), detectable]
 
@@ -271,10 +271,7 @@ def p_text(p: float) -> str:
 
 def as_text(rows: Sequence[Row]) -> str:
   """Return the rows of `compare` or `compare_groups` as tables, one a metric and group."""
-  parts = []
-  for title, cells in _tables(rows):
-    table = textwrap.indent(tables.render(cells), "  ")
-    parts.append(f"{title}\n{table}" if title else table)
+  parts = [f"{title}\n{tables.render(cells)}".lstrip("\n") for title, cells in _tables(rows)]
   return "\n\n".join([*parts, "\n".join(_legend(rows))])
 
 
@@ -289,23 +286,20 @@ def _tables(rows: Sequence[Row]) -> Iterator[tuple[str, list[Sequence[str]]]]:
   tables_of: dict[tuple, list[Row]] = {}
   for row in rows:
     tables_of.setdefault((row["metric"], row.get("group")), []).append(row)
-  for (metric, _), mine in tables_of.items():
-    cells = [["", "questions", "mean", "s.d. (seeds)", *HEAD]]
-    for row in mine:
-      name, mean, sd, count = row.get("system", ""), f"{row['mean']:.4f}", "", ""
-      if "scope" in row:
-        name = f"{row['scope']}: {name} against {row['base']}" if name else row["scope"]
-      if notes := list(filter(None, (row.get("note"), _tied(row)))):
-        name += f" ({'; '.join(notes)})"
+  for (title, _), mine in tables_of.items():
+    cells, counts = [["", "questions", "mean", "s.d.", *HEAD]], list(map(_count, mine))
+    if len(set(counts)) == 1:
+      title, counts = f"{title}, {counts[0]}", [""] * len(mine)
+    for row, count in zip(mine, counts, strict=True):
+      mean, sd = f"{row['mean']:.4f}", ""
       if row.get("half_width") is not None:
         mean += f" ± {row['half_width']:.4f}"
       if row.get("sd") is not None:
         sd = f"{row['sd']:.4f} ({row['seeds']})"
-      if row["questions"] is not None:
-        count = significance.count_text(row["questions"], row.get("groups"))
-      cells.append([name, count.replace(" questions", ""), mean, sd, *_cells(row, _holm(mine))])
+      count = count.replace(" questions", "")
+      cells.append([_name(row), count, mean, sd, *_cells(row, _holm(mine))])
     filled = [column for column in zip(*cells, strict=True) if any(column[1:])]
-    yield metric, list(zip(*filled, strict=True))
+    yield title, list(zip(*filled, strict=True))
     if strata := strata_cells(mine):
       beside = zip(filled[0][1:], *strata.values(), strict=True)
       yield "", [("", *strata), *beside]
@@ -315,21 +309,48 @@ def _holm(rows: Sequence[Row]) -> bool:
   return any(row.get(f"{test}_holm") != row.get(test) for row in rows for test in TESTED)
 
 
+def _name(row: Row) -> str:
+  name = row.get("system", "")
+  if "scope" not in row:
+    return name
+  return f"{row['scope']}: {name} against {row['base']}" if name else row["scope"]
+
+
+def _count(row: Row) -> str:
+  if row["questions"] is None:
+    return ""
+  return significance.count_text(row["questions"], row.get("groups"))
+
+
 def _legend(rows: Sequence[Row]) -> list[str]:
-  """Return the lines below the tables: what their columns are, and what they warn of."""
+  """Return the lines below the tables: what their columns are, and what is to be known of their rows."""
   lines = [LEGEND]
   if any("p_t" in row for row in rows):
+    lines.append(MODELS_LEGEND)
+  if any(row.get("p_methods") is not None for row in rows):
     lines.append(METHODS_LEGEND)
   if _holm(rows):
     lines.append(HOLM_LEGEND)
   if strata_cells(rows):
     lines.append(STRATA_LEGEND)
-  warnings = dict.fromkeys(row.get("groups_note") for row in rows)
-  return lines + [f"warning: {note}" for note in warnings if note]
+  untold = [
+    f"{_name(row)}: a difference of methods {row['methods_note']}"
+    for row in rows
+    if row.get("methods_note")
+  ]
+  return lines + list(dict.fromkeys(untold)) + _notes(rows)
 
 
-def _tied(row: Row) -> str:
-  return tied_text(row.get("tied_questions"), row["questions"])
+def _notes(rows: Sequence[Row]) -> list[str]:
+  """Return what is to be known of the rows: ties, what training came to, groups."""
+  found = []
+  for row in rows:
+    if tied := tied_text(row.get("tied_questions"), row["questions"]):
+      found.append(f"{_name(row)}, {_heading(row['metric'])}: {tied}")
+    if row.get("note"):
+      found.append(f"{_name(row)}: {row['note']}")
+  found += [f"Warning: {row['groups_note']}" for row in rows if row.get("groups_note")]
+  return list(dict.fromkeys(found))
 
 
 def for_paper(rows: Sequence[Row], form: str) -> str:
@@ -354,14 +375,7 @@ def for_paper(rows: Sequence[Row], form: str) -> str:
     "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "
     f"models (randomization test{adjusted}); * p < .05 of the methods, seeds counted."
   )
-  for row in rows:
-    if tied := _tied(row):
-      legend += f" {row['system']}, {_heading(row['metric'])}: {tied}."
-  for row in systems:
-    if row["note"]:
-      legend += f" {row['system']}: {row['note']}."
-  for note in dict.fromkeys(row["groups_note"] for row in systems):
-    legend += f" Warning: {note}." if note else ""
+  legend = " ".join([legend, *(f"{note}." for note in _notes(rows))])
   if form == "latex":
     return tables.render(cells, form, caption=f"{head}. {legend}", bold=bold)
   table = tables.render(cells, form, bold=bold)

@@ -183,7 +183,7 @@ def test_few_groups_are_warned_of(folders, tmp_path, capsys):
     tables.append(str(tmp_path / f"{name}.tsv"))
     trec_files.write_table(tables[-1], ids, *counts, table)
   assert not compared(*tables, *TEXT)
-  assert capsys.readouterr().out.count("\nwarning: 54 questions from 9 groups") == 1
+  assert capsys.readouterr().out.count("\nWarning: 54 questions from 9 groups") == 1
   assert not compared(*tables, *FEW, "--format=markdown")
   printed = capsys.readouterr().out
   assert "54 questions of 9 groups" in printed and printed.count("Warning: 54 questions") == 1
@@ -200,11 +200,12 @@ def test_every_form_says_the_same(folders, capsys):
   assert [r["system"] for r in table] == names and table[0]["p_t"] == ""
   assert float(table[1]["p_randomization"]) == rows[1]["p_randomization"]
   title, head, first, second, *_ = printed["text"].splitlines()
-  assert title == "map[sample-clean/test]" and "Holm" not in printed["text"]
-  assert head.split()[:3] == ["questions", "mean", "difference"]  # no s.d. of one seed
+  assert title == "map[sample-clean/test], 54 questions of 17 groups"
+  assert head.split()[:2] == ["mean", "difference"]  # no s.d. of one seed
+  assert "Holm" not in printed["text"]
   mean = [f"{rows[0]['mean']:.4f}", "±", f"{rows[0]['half_width']:.4f}"]
   assert first.split()[0] == names[0]
-  assert " ".join(["54 of 17 groups", *mean]) in " ".join(first.split())
+  assert " ".join(mean) in " ".join(first.split())
   gain = f"{100 * rows[1]['relative_gain']:+.1f}"
   assert {f"{rows[1]['difference']:+.4f}", gain, compare.p_text(rows[1]["p_t"])} <= set(
     second.split()
@@ -309,7 +310,7 @@ def test_what_a_run_was_trained_from_and_did_not_improve_is_said(folders, tmp_pa
   assert [row["note"] for row in rows] == ["", "best = before training"]
   assert not compared(str(folders / "bm25"), same, *TEXT)
   text = capsys.readouterr().out
-  assert f"{same} (best = before training)" in text
+  assert f"{same}: best = before training" in text
   for form in ("markdown", "latex"):
     named = [f"{folders / 'bm25'}=BM 25", f"{same}=Later #2"]
     assert not compared(*named, *FEW, f"--format={form}")
@@ -415,6 +416,8 @@ def test_anybodys_run_files_by_judgements(run_files, capsys, monkeypatch):
   (shown,) = re.findall(pattern, README.read_text(), re.DOTALL)
   assert app.run([*shlex.split(shown[0]), "--format=text"]) == 0
   assert capsys.readouterr().out == shown[1]
+  wide = compare.as_text([row | {"system": "runs/wikiqa_triplet"} for row in rows])
+  assert max(map(len, wide.splitlines())) <= 120 and "0.0069 (3)" in wide
   assert not compared(*command, "--format=markdown", *FEW)
   assert "| system | seeds | nDCG@10 | AP |" in capsys.readouterr().out
   plain = rows_of(capsys, *command)
