@@ -1,6 +1,6 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -301,6 +301,28 @@ def order(
   from as2jax.experiments import order as experiment
 
   print(experiment.run(runs, split))
+
+
+@app.command(
+  epilog=examples(
+    "as2jax lab pruning First=runs/document-order BM25=runs/bm25 Fast=runs/fast",
+    "as2jax lab pruning runs/fast Other=their.dev.run,their.test.run --format=markdown",
+  )
+)
+def pruning(
+  systems: Annotated[
+    list[str], Argument(metavar="RUN...", help="[NAME=]FOLDER, or DEV.run,TEST.run")
+  ],
+  split: Annotated[str, Option(help="that is measured")] = "test",
+  form: Annotated[Literal["text", "markdown", "csv"], Option("--format")] = "text",
+) -> None:
+  """Measures what rankers keep of documents. At dev's threshold, and as a curve; ranks nothing."""
+  from as2jax.evaluation import tables
+  from as2jax.experiments import pruning as experiment
+
+  print(tables.render(experiment.table(systems, split), form))
+  if form == "text":
+    print(experiment.LEGEND)
 
 
 @app.command(

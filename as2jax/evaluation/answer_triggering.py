@@ -60,7 +60,7 @@ def measure(dev: Best, test: Best) -> Triggering:
   if not len(dev.score) or not len(test.score):
     raise InputError("there is no question to calibrate on, or none to measure")
   probability = platt(dev.score, dev.right)(test.score)
-  threshold = best_threshold(dev)
+  threshold = best_threshold(dev.score, dev.right, int(dev.answerable.sum()))
   answered = test.score >= threshold
   precision, recall, f1 = _precision_recall_f1(test, answered, np.ones(len(answered)))
   brier, error = errors(probability, test.right)
@@ -108,12 +108,12 @@ def platt(score: np.ndarray, right: np.ndarray) -> Callable[[np.ndarray], np.nda
   return lambda s: special.expit((s - centre) / scale * fitted[0] + fitted[1])
 
 
-def best_threshold(dev: Best) -> float:
-  """Return the highest score at and above which answering has the greatest F1 on dev."""
-  order = np.argsort(-dev.score, kind="stable")
-  score, right = dev.score[order], np.cumsum(dev.right[order])
+def best_threshold(score: np.ndarray, right: np.ndarray, due: float) -> float:
+  """Return the highest score at and above which keeping has the greatest F1; `due`: the right ones in all."""
+  order = np.argsort(-score, kind="stable")
+  score, found = score[order], np.cumsum(right[order])
   last = np.append(score[1:] != score[:-1], True)  # of those with one score
-  f1 = 2 * right / (np.arange(1, len(score) + 1) + max(int(dev.answerable.sum()), 1))
+  f1 = 2 * found / (np.arange(1, len(score) + 1) + max(due, 1))
   return float(score[np.argmax(np.where(last, f1, -1.0))])
 
 

@@ -12,7 +12,7 @@ from etils import epath
 
 from as2jax.data import trec_files
 from as2jax.evaluation import results
-from as2jax.evaluation.answer_triggering import SAMPLES, platt
+from as2jax.evaluation.answer_triggering import SAMPLES, Best, best_threshold, platt
 from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
@@ -22,12 +22,28 @@ _PRECISION = re.compile(r"precision=(0?\.\d+|1(?:\.0*)?)")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Calibration:
-  """Scores of dev candidates, whether each is right, and the group of its question, from 0, `[candidates]`."""
+class Candidates:
+  """Ranked candidates, `[candidates]`: score, whether right, question and its group, numbered from 0."""
 
   score: np.ndarray
   right: np.ndarray
+  question: np.ndarray
   group: np.ndarray
+
+  @functools.cached_property
+  def best(self) -> Best:
+    """Returns the best candidate of each question; of equal ones the share that is right."""
+    top = np.full(self.question.max() + 1, -np.inf)
+    np.maximum.at(top, self.question, self.score)
+    first = (self.score == top[self.question]).astype(np.float64)
+    group = np.zeros(len(top), np.int64)
+    group[self.question] = self.group
+    right = np.bincount(self.question, self.right * first) / np.bincount(self.question, first)
+    return Best(top, right, np.bincount(self.question, self.right) > 0, group)
+
+
+class Calibration(Candidates):
+  """The candidates of dev, from which probabilities and thresholds follow."""
 
   def __post_init__(self):
     low, high = platt(self.score, self.right)(np.asarray([self.score.min(), self.score.max()]))
@@ -60,11 +76,7 @@ class Calibration:
     none does.
     """
     if which == "calibrated":
-      order = np.argsort(-self.score, kind="stable")
-      score, right = self.score[order], np.cumsum(self.right[order])
-      last = np.append(score[1:] != score[:-1], True)  # of those with one score
-      f1 = 2 * right / (np.arange(1, len(score) + 1) + self.right.sum())
-      return float(score[np.argmax(np.where(last, f1, -1.0))])
+      return best_threshold(self.score, self.right, self.right.sum())
     if not (asked := _PRECISION.fullmatch(which)):
       raise InputError(f"threshold {which!r}: give calibrated, precision=0.9 or a score")
     scores = np.unique(np.quantile(self.score, np.linspace(0, 1, TRIED), method="nearest"))
@@ -94,6 +106,17 @@ class Calibration:
 @functools.lru_cache(maxsize=8)
 def of_run(folder: epath.PathLike, seed: int, split: str = "dev") -> Calibration | None:
   """Returns the calibration of one seed of a finished run; None where it did not rank candidates of dev."""
+  ranked = ranked_by(folder, split, seed)
+  return None if ranked is None else Calibration(**vars(ranked))
+
+
+def ranked_by(
+  folder: epath.PathLike, split: str, seed: int, other: epath.PathLike = ""
+) -> Candidates | None:
+  """Returns what one seed of a finished run ranked of a split; None where that are no candidates.
+
+  With `other`, a TREC run file, the candidates have its scores. InputError: it lacks one of them.
+  """
   content = results.read(folder)
   if content is None or content["task"] != "rerank" or split not in results.splits_of(content):
     return None
@@ -103,12 +126,18 @@ def of_run(folder: epath.PathLike, seed: int, split: str = "dev") -> Calibration
   qrels = trec_files.read_qrels(bound.file(folder, place / "qrels.trec"))
   names, table = trec_files.read_per_question(bound.file(folder, place / "per_question.tsv"))
   groups = dict(zip(names, table.get("group", np.arange(len(names))).tolist(), strict=True))
-  score, right, group = [], [], []
-  for question, ranked in run.items():
-    for candidate, value in ranked.items():
-      score.append(value)
-      right.append(qrels.get(question, {}).get(candidate, 0) == 1)
-      group.append(int(groups[question]))
+  scores = trec_files.read_run(other) if other else run
+  score, right, question, group = [], [], [], []
+  for number, name in enumerate(run):
+    for candidate in run[name]:
+      if candidate not in scores.get(name, {}):
+        raise InputError(
+          f"{other} does not rank candidate {candidate!r} of question {name!r}, as {folder} does"
+        )
+      score.append(scores[name][candidate])
+      right.append(qrels.get(name, {}).get(candidate, 0) == 1)
+      question.append(number)
+      group.append(int(groups[name]))
   _, numbers = np.unique(np.asarray(group), return_inverse=True)
-  scores = np.asarray(score, np.float64).astype(np.float32)
-  return Calibration(scores.astype(np.float64), np.asarray(right, np.float64), numbers)
+  rounded = np.asarray(score, np.float64).astype(np.float32).astype(np.float64)
+  return Candidates(rounded, np.asarray(right, np.float64), np.asarray(question), numbers)

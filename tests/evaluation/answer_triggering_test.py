@@ -30,7 +30,7 @@ def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
 
 def test_the_threshold_has_the_greatest_f1_on_dev():
   dev = generated(60, 1)
-  threshold = answer_triggering.best_threshold(dev)
+  threshold = answer_triggering.best_threshold(dev.score, dev.right, dev.answerable.sum())
 
   def f1(limit):
     answered = dev.score >= limit

@@ -90,7 +90,8 @@ def made(seed=0, count=200):
   rng = np.random.default_rng(seed)
   score = rng.normal(size=count).round(1)
   right = rng.random(count) < 1 / (1 + np.exp(1 - 3 * score))
-  return Calibration(score, right.astype(float), np.arange(count) // 5)
+  question = np.arange(count)
+  return Calibration(score, right.astype(float), question, question // 5)
 
 
 def test_probabilities_are_those_of_the_data_and_thresholds_the_best():
@@ -123,7 +124,7 @@ def test_a_score_that_says_nothing_is_refused():
   one = made()
   for right in (1 - one.right, 0 * one.right):
     with pytest.raises(InputError, match="give a score as threshold"):
-      Calibration(one.score, right, one.group)
+      Calibration(one.score, right, one.question, one.group)
 
 
 def test_a_run_is_calibrated_on_all_of_its_dev_candidates(ranker, caplog):
