@@ -11,6 +11,8 @@ import sharding_rules
 import tiny
 from ml_collections import ConfigDict
 
+from as2jax import main
+from as2jax.commands import train
 from as2jax.config import base, check, jobs, overrides, recipes, words
 from as2jax.config.overrides import differences, flatten
 from as2jax.inference import modes
@@ -125,6 +127,19 @@ def test_every_key_is_of_one_kind_and_a_run_brings_none_of_the_machine(tmp_path)
 def test_words_are_followed(job, expected):
   config = flatten(jobs.load(job))
   assert {key: config[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("job", ["own:fast", "own:accurate:grouped", "recommended:fast,minilm"])
+def test_the_rate_is_that_of_the_encoder_however_it_is_set(job):
+  for settings, expected in (
+    ([], (1e-4, 0.5)),
+    (["encoder.pretrained=/other"], (2e-5, 0.1)),
+    ([f"encoder.pretrained={words.MINILM}"], (1e-4, 0.5)),
+    (["optimizer.rate=3e-5", "encoder.pretrained=/other"], (3e-5, 0.1)),
+  ):
+    of_main, _ = main.parse([f"--config={job}", *(f"--config.{one}" for one in settings)])
+    for config in (of_main, train.resolve(job, "runs/x", settings, "", "", {})[0]):
+      assert (config.optimizer.rate, config.optimizer.warmup) == expected, settings
 
 
 def test_a_run_that_states_no_head_is_one_of_the_first_token():

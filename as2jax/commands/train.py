@@ -99,7 +99,7 @@ def resolve(
   if recipe and not any(files.values()):
     raise InputError("--recipe wants your questions: --train=FILE")
   if recipe:
-    job = recipes.own_job(recipe, [setting.partition("=")[0] for setting in settings])
+    job = f"own:{recipe}"
   elif os.path.isfile(os.path.join(job, "config.json")):
     folder = folder or job
     job = f"rerun:{os.path.join(job, 'config.json')}"

@@ -6,10 +6,10 @@ whose comment says so.
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FieldReference
 from ml_collections.config_dict import placeholder
 
 from as2jax.config import base, words
@@ -470,18 +470,32 @@ def squad(config: ConfigDict) -> None:
 def recommended(config: ConfigDict, kind: str, argument: str, own: tuple[str, ...]) -> ConfigDict:
   """Apply a recommended system and the words of an argument, with the rate that its encoder wants.
 
-  Dev chose MiniLM's rate and warm-up for `fast` and `accurate` with their own loss, from scratch.
+  Dev chose MiniLM's rate and warm-up for `fast` and `accurate` with their own loss, from scratch. They
+  are references: another encoder, wherever it is set, has the values of other encoders.
   """
   RECOMMENDED[kind](config)
   words.apply(config, argument, own)
   if (
     kind in ("fast", "accurate")
-    and config.encoder.get("pretrained") == words.MINILM
     and config.loss.name == "list_softmax"
     and not set(words.STAGES) & set(words.split(argument))
   ):
-    config.optimizer.update({"rate": 1e-4, "warmup": 0.5})
+    encoder = config.encoder.get_oneway_ref("pretrained")
+    for key, of_minilm in (("rate", 1e-4), ("warmup", 0.5)):
+      by_encoder = _Computed(_of_encoder, (encoder, of_minilm))
+      config.optimizer[key] = FieldReference(config.optimizer[key], float, by_encoder)
   return config
+
+
+class _Computed(NamedTuple):
+  """An operation of a FieldReference: what is called with its value and these arguments."""
+
+  fn: Callable[..., Any]
+  args: tuple[Any, ...]
+
+
+def _of_encoder(otherwise: float, encoder: str, of_minilm: float) -> float:
+  return of_minilm if encoder == words.MINILM else otherwise
 
 
 def baseline(config: ConfigDict, argument: str) -> ConfigDict:
@@ -519,11 +533,11 @@ def baseline(config: ConfigDict, argument: str) -> ConfigDict:
 
 
 def own(argument: str) -> ConfigDict:
-  """Return the config of a recipe on one's own files: `triplet,mpnet` names it and further words.
+  """Return the config of a recipe on one's own files: `triplet,mpnet` (or `triplet:mpnet`), with words.
 
   Without a word for an encoder it reads MiniLM, but for recipes that read weights of their own.
   """
-  config = base.get_config()
+  config, argument = base.get_config(), argument.replace(":", ",", 1)
   name = _one_name(argument, NAMES, "one recipe of", "such as own:triplet,mpnet")
   named = words.split(argument)
   if name not in (*OWN_VECTORS, "reranker") and not {"sample", *words.ENCODERS} & set(named):
@@ -538,14 +552,6 @@ def own(argument: str) -> ConfigDict:
   if config.data.name != "sample":
     config.data.name = "files"
   return config
-
-
-def own_job(argument: str, keys: Iterable[str]) -> str:
-  """Return the job of a recipe; where settings name its encoder, no rate is MiniLM's."""
-  argument = argument.replace(":", ",", 1)
-  if "encoder.pretrained" in keys and not set(words.ENCODERS) & set(words.split(argument)):
-    argument += ",bert_base"
-  return f"own:{argument}"
 
 
 def on_pairs(config: ConfigDict, *, negatives: bool) -> ConfigDict:

@@ -166,8 +166,6 @@ def train(
   ):
     if not isinstance(given, kinds):
       raise InputError(f"{name} = {given!r:.100}: give {what}")
-  if isinstance(job, str) and job.startswith("own:"):
-    job = recipes.own_job(job.removeprefix("own:"), overrides)
   config = job if isinstance(job, ConfigDict) else jobs.load(os.fspath(job), allow_code)
   values: dict[str, Any] = {}
   named = tables.named_columns(columns)
