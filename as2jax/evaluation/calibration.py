@@ -42,6 +42,7 @@ class Candidates:
     return Best(top, right, np.bincount(self.question, self.right) > 0, group)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Calibration(Candidates):
   """The candidates of dev, from which probabilities and thresholds follow."""
 
