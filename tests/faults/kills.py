@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import pathlib
+import random
 import shutil
 import signal
 import sys
@@ -25,23 +26,21 @@ from tests.faults.totals import Totals
 HIDDEN = (
   "working checkpoints encoder log.txt metrics.jsonl run.json evaluations.jsonl report.html".split()
 )
-# verb -> its words, the file that says that all is whole, and the step from one call to the next that is disturbed.
+# verb -> its words, and the file that says that all is whole.
 VERBS = {
-  "index": ("index {runs}/triplet {base}/few.txt -o {out}", "index.json", 1),
-  "mine": ("lab mine {runs}/triplet,bm25 {base}/few.tsv --below=1e9 -o {out}", "mining.json", 1),
+  "index": ("index {runs}/triplet {base}/few.txt -o {out}", "index.json"),
+  "mine": ("lab mine {runs}/triplet,bm25 {base}/few.tsv --below=1e9 -o {out}", "mining.json"),
   "distill": (
     "lab distill {base}/few.tsv --cross-fit=recommended:accurate -o {out} --set encoder.pretrained="
     "{base}/encoder --set epochs=1 --set data.max_length=64 --set batch.row_lengths=(64,) --set "
     "batch.shards=2 --set log.report=False --set log.tensorboard=False",
     "teachers.json",
-    20,
   ),
-  "export": ("export {runs}/triplet {out}/exported", "exported/README.md", 1),
-  "collect": ("lab measured --collect x={runs}/bm25", "x.tar.xz", 1),
+  "export": ("export {runs}/triplet {out}/exported", "exported/README.md"),
+  "collect": ("lab measured --collect x={runs}/bm25", "x.tar.xz"),
   "sweep": (
     "lab sweep --base=wikiqa_baseline:bm25,sample --grid model.name=bm25,word_overlap -o {out}",
     "table.txt",
-    1,
   ),
 }
 
@@ -116,15 +115,16 @@ class Kills:
     shutil.rmtree(self.out.parent, ignore_errors=True)
     self.out.parent.mkdir()
 
-  def cases(self, verb: str, most: int) -> Totals:
-    """Disturbs a command at its calls, at `most` of them, by a kill and by a full disk."""
-    totals, (_, mark, step) = Totals(f"stops of {verb}"), VERBS[verb]
+  def cases(self, verb: str, most: int, seed: int) -> Totals:
+    """Disturbs a command by a kill and by a full disk, each at a random call of each of `most` equal parts."""
+    totals, mark = Totals(f"stops of {verb}"), VERBS[verb][1]
     self.begin()
     status, said, calls = self.run(verb)
     assert status == 0, said
-    plain = self.content()
-    for call in range(1, calls + 1, max(step, calls // most)):
+    plain, most, rng = self.content(), min(most, calls), random.Random(f"{seed} {verb}")
+    for part in range(most):
       for full in (False, True):
+        call = rng.randrange(calls * part // most, calls * (part + 1) // most) + 1
         self.begin()
         where = f"{verb}, call {call} of {calls}, {'full disk' if full else 'SIGKILL'}"
         status, said, _ = self.run(verb, call, full)

@@ -8,13 +8,13 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tests.faults import fuzz
 from tests.faults.totals import Totals
 
 SIZES = {  # part -> its sizes in the large form, in the small form
-  "kills": ((10**6,), (2,)),
+  "kills": ((18,), (2,)),
   "stops": ((50, 10, 12), (3, 2, 5)),
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
@@ -23,8 +23,8 @@ SIZES = {  # part -> its sizes in the large form, in the small form
 }
 
 
-def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[Totals]:
-  """The totals of a part. `kills`, then `stops` come first: they fork, from a process that has not used jax."""
+def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> Iterable[Totals]:
+  """The totals of a part, each when it is known. `kills`, then `stops` come first: they fork, from a process that has not used jax."""
   from tests.faults import stops
 
   runs = stops.Runs(base / "runs")
@@ -39,7 +39,7 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> list[
       print("kills: needs a C compiler, cc")
       return []
     one = kills.Kills(base / "kills")
-    return [one.cases(verb, *sizes) for verb in kills.VERBS]
+    return (one.cases(verb, *sizes, seed) for verb in kills.VERBS)
   if part == "fuzz":
     from tests.faults import readers
 
@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
   parser.add_argument("parts", nargs="*", help=f"of {', '.join(SIZES)}; all by default")
   parser.add_argument("--small", action="store_true", help="the form of the slow tests")
+  parser.add_argument("--every", action="store_true", help="`kills` at every file call: hours")
   parser.add_argument("--seed", type=int, default=0)
   options = parser.parse_args(arguments)
   warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # children use no device of ours
@@ -70,11 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     for name in options.parts or SIZES:
       start = time.monotonic()
-      actual = run(name, pathlib.Path(scratch), options.seed, SIZES[name][options.small])
-      for total in actual:
+      sizes = SIZES[name][options.small]
+      if name == "kills" and options.every:
+        sizes = (10**6,)
+      for total in run(name, pathlib.Path(scratch), options.seed, sizes):
         print("\n".join([str(total), *total.wrong]), flush=True)
+        totals.append(total)
       print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
-      totals += actual
     tempfile.tempdir = None
   wrong = sum(len(total.wrong) for total in totals)
   cases = sum(total.outcomes.total() for total in totals)
