@@ -150,7 +150,12 @@ def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, 
   while thread.is_alive() and not server.started:
     time.sleep(0.05)
   asked, sizes = requests(200), []
-  with httpx.Client(timeout=600) as client, concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+  # A pool that may keep fewer closes connections that it has given to another thread (httpcore #1110).
+  kept = httpx.Limits(max_keepalive_connections=CLIENTS, keepalive_expiry=None)
+  with (
+    httpx.Client(timeout=600, limits=kept) as client,
+    concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool,
+  ):
 
     def by_service(question: Question) -> None:
       body = {"query": question.text, "texts": [c.text for c in question.candidates]}
