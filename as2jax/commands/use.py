@@ -257,12 +257,8 @@ def index(
   from as2jax.inference.open import load
 
   ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code)
-
-  def say(done, total):
-    print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
-
   try:
-    document_index = ranker.index(texts, ids=ids, path=target, progress=say)
+    document_index = ranker.index(texts, ids=ids, path=target)
   except TypeError as error:
     raise InputError(f"{run} cannot index documents: {error}; so has a ranker of words") from error
   print(f"written: {target} ({len(document_index)} documents)")

@@ -287,9 +287,16 @@ class Index(Shown):
     Args:
       texts: the documents.
       ids: of them, unlike all others; None: their positions.
-      progress: called with the numbers of documents done and to do, after each part.
+      progress: called with the numbers of documents done and to do, at first and after each part; None:
+        shown as that of training is.
 
     """
+    if progress is None:
+      from as2jax.training.progress import Progress as Display
+
+      with Display(0.0) as display:
+        self.add(texts, ids=ids, progress=functools.partial(display.count, "encoded"))
+      return
     with self._adding, self._alone():
       added = parts_of(texts, ids, len(self))
       parts = list(self._rows.parts)
@@ -300,11 +307,11 @@ class Index(Shown):
       count, done = sum(map(len, added)), 0
       try:
         self._write_content(parts)
+        progress(0, count)
         for part in added:
           parts.append(self._encoded(part, len(parts)))
           done += len(part)
-          if progress is not None:
-            progress(done, count)
+          progress(done, count)
         self._write_content(parts)
       except OSError as error:
         raise InputError(

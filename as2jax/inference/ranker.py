@@ -248,7 +248,7 @@ class Ranker(Shown):
       ids: of them; their positions where None.
       path: a folder to keep it in, which is memory-mapped. The same call goes on with an index that
         was interrupted, and opens one that is complete.
-      progress: called with the numbers of documents done and to do, after each part.
+      progress: called with the numbers of documents done and to do; None: a bar, as of training.
 
     """
     return Index.make(self, texts, ids, path, progress)

@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal and in notebooks with ipywidgets, plain lines elsewhere."""
+"""Progress of training and indexing: a bar on a terminal and in notebooks with ipywidgets, lines elsewhere."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ from as2jax.runtime.streams import visible
 
 
 class Progress:
-  """Shows the phase of a run and how far it is; only the first process does.
+  """Shows what is being done and how far it is; only the first process does.
 
   Args:
     seconds: between two lines, where there is no terminal.
@@ -59,6 +59,14 @@ class Progress:
     self.bar.update(self.task, description=f"{name}{self.where}", refresh=True)
     if self.bar.disable and name not in ("training", "evaluating"):
       self.say(name)
+
+  def count(self, name: str, done: int, total: int) -> None:
+    """Shows how many of all are done, by a bar that moves to and fro before the first, or by lines."""
+    told = f"{name} {done} of {total}"
+    length = total if done else None
+    self.bar.update(self.task, description=told, completed=done, total=length, refresh=True)
+    if self.bar.disable and 0 < done < total:
+      self.say(told)
 
   def begin_epoch(self, epoch: int, epochs: int, done: int, steps: int) -> None:
     """Begins an epoch (from 0) of `steps` steps, of which `done` are done."""

@@ -47,8 +47,9 @@ def encoded(ranker, monkeypatch):
   return counts
 
 
-def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
+def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded, capsys):
   memory = ranker.index(TEXTS, ids="abcdefghi")
+  assert capsys.readouterr().err.splitlines() == ["encoded 4 of 9", "encoded 8 of 9"]
   kept = ranker.index(TEXTS, ids="abcdefghi", path=tmp_path / "index")
   assert encoded == [4, 4, 1] * 2
   expected = memory.search(QUERY, 5)
@@ -129,7 +130,7 @@ def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, m
   assert len(Index.open(path, ranker=ranker)) == 0
   done = []
   index = ranker.index(TEXTS, path=path, progress=lambda *counts: done.append(counts))
-  assert encoded == [4, 4, 4, 1] and done == [(4, 9), (8, 9), (9, 9)]
+  assert encoded == [4, 4, 4, 1] and done == [(0, 9), (4, 9), (8, 9), (9, 9)]
   assert index.search(QUERY) == ranker.index(TEXTS).search(QUERY)
   before = len(encoded)
   assert ranker.index(TEXTS, path=path).search(QUERY) == index.search(QUERY)

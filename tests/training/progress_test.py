@@ -34,6 +34,8 @@ def play(now, name):
         display.step(step, {"loss": 0.5, "seconds_per_step": 1.0})
       display.phase("evaluating")
       display.evaluated(epoch + 1, METRIC, [0.5], [True])
+    for done in (0, 4, 9):
+      display.count("encoded", done, 9)
 
 
 @pytest.fixture
@@ -55,6 +57,7 @@ def test_a_log_names_phases_epochs_and_the_time_left(now, capsys):
   assert told[-1].startswith("training  epoch 2 of 2  3/3")
   assert f"after 2 epochs  {METRIC} 0.5000 (best)" in lines
   assert lines.count("compiling") == 1
+  assert lines[-2:] == [f"after 2 epochs  {METRIC} 0.5000 (best)", "encoded 4 of 9"]
 
 
 def test_a_notebook_with_widgets_draws_the_bar(now, monkeypatch, tmp_path, capsys):
@@ -73,7 +76,8 @@ def test_a_notebook_with_widgets_draws_the_bar(now, monkeypatch, tmp_path, capsy
   drawn = "".join(
     getattr(one, "text", "") for one in importlib.import_module("IPython.display").shown
   )
-  assert "training  epoch 2 of 2" in drawn and "left" in drawn and not capsys.readouterr().err
+  assert "training  epoch 2 of 2" in drawn and "left" in drawn and "encoded 4 of 9" in drawn
+  assert not capsys.readouterr().err
 
 
 def test_a_terminal_draws_every_phase_and_no_markup(now, monkeypatch):
@@ -96,5 +100,6 @@ def test_a_terminal_draws_every_phase_and_no_markup(now, monkeypatch):
     "evaluating  epoch 1 of 2",
     "training  epoch 2 of 2",
     "evaluating  epoch 2 of 2",
+    *(f"encoded {done} of 9" for done in (0, 4, 9)),
   ]
   assert " 50 %" in shown and "after 1 epoch" in shown and "[b]:smile:" in shown
