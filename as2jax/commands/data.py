@@ -61,10 +61,13 @@ def check(
 
   from as2jax.data import card
   from as2jax.data.dataset import SPECS
+  from as2jax.data.tables import is_hub
 
   as_json = form == "json"
   known = [name for name in names if name in SPECS or name == "all"]
-  if not known and any(os.path.exists(name) or "." in name or "/" in name for name in names):
+  if not known and any(
+    os.path.exists(name) or "." in name or "/" in name or is_hub(name) for name in names
+  ):
     raise typer.Exit(card.check_files(names, columns, drop=drop, as_json=as_json))
   if columns or drop:
     raise InputError("--columns and --drop are for your own files")
@@ -76,6 +79,7 @@ def check(
   epilog=examples(
     "as2jax data convert faq.csv faq.jsonl --columns question=query --drop",
     "as2jax data convert wikiqa:dev dev.csv",
+    "as2jax data convert hub:asnq:dev asnq.jsonl",
   )
 )
 def convert(

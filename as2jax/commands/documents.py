@@ -10,6 +10,7 @@ from as2jax.data.tables import (
   DOCUMENT_NAMES,
   SUFFIXES,
   Table,
+  is_hub,
   named_columns,
   open_table,
   resolve_columns,
@@ -31,7 +32,7 @@ def read(
   """
   path = epath.Path(file)
   named = named_columns(columns, DOCUMENT_NAMES)
-  if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES:
+  if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES or is_hub(file):
     table = open_table(path)
     table.refuse()
     rows = _rows(table, named)

@@ -172,8 +172,14 @@ def check_files(
 
   For `columns` and `drop` see `user_files.read`, also for its errors. Returns 0.
   """
-  read = {}
+  read, whole = {}, []
   for path in paths:
+    if not tables.is_hub(path):
+      whole.append(path)
+      continue
+    for split in tables.hub_splits(path):
+      whole.append(tables.hub_address(path, split))
+  for path in whole:
     name = epath.Path(path).name.partition(".")[0]
     own = user_files.read(path, labelled=None, columns=columns, drop=drop)
     read[path if name in read else name] = own

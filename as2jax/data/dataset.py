@@ -9,7 +9,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data import user_files
+from as2jax.data import tables, user_files
 from as2jax.data.record import UNKNOWN, Pool, Question, fingerprint
 from as2jax.data.source import Counts, PoolCounts, Spec, find
 from as2jax.data.statistics import KEEPS, gathered
@@ -185,7 +185,7 @@ def dataset(
 
   Args:
     name_or_path: a name that `as2jax data list` shows, the path of a file (TSV, CSV, JSON-lines,
-      Parquet), or a pandas frame.
+      Parquet), a pandas frame, or `hub:NAME[:CONFIG][:SPLIT]` of the Hugging Face hub.
     split: of a named data set: the only one that is wanted, or a union such as `dev+test`; all that
       are there where None. Of a file: what its questions are called (`test` where None).
     filter: which questions `questions`, `qrels` and `pairs` give: `official` (those of
@@ -202,6 +202,8 @@ def dataset(
   if isinstance(name_or_path, str) and name_or_path in SPECS:
     refuse(name_or_path, columns, drop)
     opened = load(name_or_path)
+  elif tables.is_hub(name_or_path):
+    opened = _of_hub(os.fspath(name_or_path), split or "", columns or "", drop)
   else:
     opened = _of_file(name_or_path, split or "test", columns or "", drop)
   return dataclasses.replace(_only(opened, split) if split else opened, filter=filter)
@@ -210,14 +212,16 @@ def dataset(
 def by_address(
   address: str, *, columns: Mapping[str, str] | str | None = None, drop: bool = False
 ) -> Dataset:
-  """Open `NAME:SPLIT`, such as semeval2016:test (`test` where no split is named), or a path.
+  """Open `NAME:SPLIT`, such as semeval2016:test (`test` where no split is named), `hub:NAME:SPLIT` or a path.
 
-  `columns` and `drop` are of a file, and refused for a named data set; see `dataset`.
+  `columns` and `drop` are of a file or the hub, and refused for a named data set; see `dataset`.
   """
   name, split = address, None
   if is_named(address):
     name, _, split = address.partition(":")
     split = split or "test"
+  elif tables.is_hub(address):
+    split = tables.hub_parts(address)[2] or "test"
   return dataset(name, split, columns=columns, drop=drop)
 
 
@@ -259,6 +263,21 @@ def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bo
     )
   own = user_files.read(source, labelled=True, columns=columns, drop=drop)
   return of_questions(name, {split: own.questions}, where, {split: own.form})
+
+
+def _of_hub(address: str, split: str, columns: Mapping[str, str] | str, drop: bool) -> Dataset:
+  """Read the splits of a data set of the hub that are named, or those that it has."""
+  name, config, named = tables.hub_parts(address)
+  wanted = (named or split).split("+")
+  if not wanted[0]:
+    wanted = tables.hub_splits(address)
+  read, forms = {}, {}
+  for part in wanted:
+    one = tables.hub_address(address.removesuffix(f":{named}"), part)
+    own = user_files.read(one, labelled=True, columns=columns, drop=drop)
+    read[part], forms[part] = own.questions, own.form
+  title = "-".join(filter(None, ("hub", epath.Path(name).name, config)))
+  return of_questions(title, read, address, forms)
 
 
 def _only(data: Dataset, split: str) -> Dataset:

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import dataset as datasets
-from as2jax.data import holdout, mined, neighbours, user_files
+from as2jax.data import holdout, mined, neighbours, tables, user_files
 from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.readers import asnq
 from as2jax.data.record import Question
@@ -108,16 +108,19 @@ def _own(section: Any) -> Dataset:
       splits[split] = asnq.read_asnq(epath.Path(path).expanduser())
     elif path:  # of training questions a teacher's scores will do
       needed = None if split == "train" and section.teachers else True
-      own = user_files.read(path, labelled=needed, **how)
+      own = user_files.read(tables.hub_address(path, split), labelled=needed, **how)
       splits[split], forms[split] = own.questions, own.form
   return datasets.of_questions(section.name, splits, ", ".join(filter(None, paths.values())), forms)
 
 
 def _known(section: Any) -> Dataset:
-  """Load the named data set of a section."""
+  """Load the named data set of a section, also of the Hugging Face hub."""
+  of_hub = tables.is_hub(section.name)
   for key in (*SPLITS, "columns", "drop"):
-    if section[key]:
+    if section[key] and (key in SPLITS or not of_hub):
       raise InputError(f"data.{key} is for your own files: set --config.data.name={FILES}")
+  if of_hub:
+    return datasets.dataset(section.name, columns=section.columns, drop=section.drop)
   where = {"root": section.root, "cache": section.cache, "download": section.download}
   return datasets.load(section.name, **where)
 

@@ -4,9 +4,17 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 UNKNOWN = -1  # the label of a sentence that nobody judged
+# Names of two classes by which one means "answers the question", without case and punctuation.
+POSITIVE = frozenset("answer correct entailment match positive relevant right true yes".split())
+NEGATIVE = frozenset(
+  "contradiction false incorrect irrelevant mismatch negative neutral no nonrelevant wrong "
+  "noanswer nomatch nonanswer nonentailment notanswer notcorrect notentailment notmatch notrelevant "
+  "unrelated".split()
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,6 +124,15 @@ def in_order(questions: Iterable[Question]) -> bool:
       if after.text == one.next or one.text == after.previous:
         return True
   return False
+
+
+def right_class(names: Sequence[str]) -> int | None:
+  """Return the number of the class that means "answers the question"; None where two names do not tell."""
+  plain = [re.sub("[^a-z]", "", name.lower()) for name in names]
+  for right, name in enumerate(plain):
+    if len(plain) == 2 and name in POSITIVE and plain[1 - right] in NEGATIVE:
+      return right
+  return None
 
 
 def label_of(labels: Mapping[str, set[int]], text: str) -> int:

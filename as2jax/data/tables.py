@@ -1,4 +1,4 @@
-"""Tables of users: CSV, TSV, JSON-lines, Parquet, pandas frames; their columns; and writing them.
+"""Tables of users: CSV, TSV, JSON-lines, Parquet, pandas frames, of the Hugging Face hub; and writing them.
 
 Every cell of CSV and TSV stays text (`NA`, `null` and `007` too). A cell in quotation marks may hold
 delimiters, line breaks and doubled quotation marks. Of tab-separated files some quote cells so, and in
@@ -8,6 +8,7 @@ others a quotation mark is a character: `is_quoted` tells them apart.
 import csv
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import io
 import json
@@ -20,6 +21,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data.lines import csv_records, decoded, json_object, opened, quoted
+from as2jax.data.record import right_class
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -30,6 +32,11 @@ MARK = "\ufeff"  # by which Excel knows UTF-8
 JSON = (".jsonl", ".json", ".ndjson")
 SUFFIXES = (*JSON, ".parquet", *DELIMITERS)
 PYARROW = "Parquet needs pyarrow, which is not installed: pip install 'as2jax[parquet]'"
+HUB = "hub:"  # how the address of a data set of the hub begins
+# What the hub calls splits -> what they are here.
+SPLITS = dict.fromkeys(("dev", "validation", "valid", "val"), "dev")
+SPLITS |= {"train": "train", "test": "test"}
+ASNQ_CLASSES = {1: 0, 2: 0, 3: 0, 4: 1}  # its class -> label, see `readers/asnq.py`
 SHOWN = 10  # rows that a refusal names
 log = logging.getLogger(__name__)
 # Field -> the column names by which it is known, without case, blanks, hyphens and underscores.
@@ -101,12 +108,14 @@ class Table:
 
 
 def open_table(source: Any) -> Table:
-  """Read the table in a file (also packed by gzip), or of a pandas frame, with its `faults`.
+  """Read the table in a file (also packed by gzip), of a pandas frame, or `hub:NAME`, with its `faults`.
 
-  Raises InputError: no such file, no table, pyarrow not installed; names file and lines.
+  Raises InputError: no such file, no table, a library is not installed; names file and lines.
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
+  if is_hub(source):
+    return _of_hub(os.fspath(source))
   path = epath.Path(source).expanduser()
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
@@ -120,8 +129,136 @@ def open_table(source: Any) -> Table:
   return _delimited(path, text, suffix)
 
 
+def is_hub(address: Any) -> bool:
+  """Tell whether an address is `hub:NAME[:CONFIG][:SPLIT]`, a data set of the Hugging Face hub."""
+  return isinstance(address, (str, os.PathLike)) and os.fspath(address).startswith(HUB)
+
+
+def hub_parts(address: str) -> tuple[str, str, str]:
+  """Return name, config and split of `hub:NAME[:CONFIG][:SPLIT]`, "" for what it leaves open."""
+  name, *rest = address.removeprefix(HUB).split(":")
+  if not name or len(rest) > 2:
+    raise InputError(
+      f"{address}: write hub:NAME, hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as hub:asnq:test"
+    )
+  if len(rest) == 1 and rest[0] in SPLITS:
+    rest.insert(0, "")
+  config, split, *_ = [*rest, "", ""]
+  return name, config, split
+
+
+def hub_address(address: str, split: str) -> str:
+  """Return the address of a split, or the address as it is where it names one or is none of the hub."""
+  if not is_hub(address):
+    return address
+  name, config, named = hub_parts(address)
+  if config or (named or split) not in SPLITS:
+    return f"{HUB}{name}:{config}:{named or split}"
+  return f"{HUB}{name}:{named or split}"
+
+
+def hub_splits(address: str) -> list[str]:
+  """Return which of train, dev and test a data set of the hub has, or its own names of splits."""
+  name, config, split = hub_parts(address)
+  there = [split] if split else list(_hub_streams(name, config))
+  ours = {SPLITS[split] for split in there if split in SPLITS}
+  return sorted(ours, key=("train", "dev", "test").index) or there
+
+
+@functools.lru_cache(maxsize=4)
+def _hub_streams(name: str, config: str) -> Mapping[str, Any]:
+  """Return {split: its rows, which are streamed} of a data set of the hub, or of a folder of its files."""
+  try:
+    import datasets
+  except ImportError as error:
+    raise InputError(
+      f"{HUB}{name} needs datasets, which is not installed: pip install 'as2jax[hub]'"
+    ) from error
+  datasets.disable_progress_bars()
+  try:
+    return datasets.load_dataset(os.path.expanduser(name), config or None, streaming=True)
+  except Exception as error:  # of four libraries
+    text = " ".join(str(error).split()).rstrip(".")
+    raise InputError(
+      f"{HUB}{name} cannot be opened ({text}): check the name and its config, hub:NAME:CONFIG:SPLIT; where the hub "
+      "is out of reach, or wants a token (HF_TOKEN), copy its files to this machine: hub:FOLDER"
+    ) from error
+
+
+def _of_hub(address: str, first: bool = False) -> Table:
+  """Read one split of a data set of the hub, or only its first row; its number of rows is checked and logged."""
+  name, config, wanted = hub_parts(address)
+  streams = _hub_streams(name, config)
+  there = list(streams)
+  found = [split for split in there if wanted in (split, SPLITS.get(split, split))]
+  if not wanted and (first or len(there) == 1):
+    found = there
+  if not found:
+    raise InputError(
+      f"{address}: its splits are {', '.join(there)}: name one, {hub_address(f'{HUB}{name}', there[0])}"
+    )
+  split = wanted if wanted in there else found[0]
+  stream, rows = streams[split], []
+  try:
+    for row in stream:
+      rows.append(_labelled(row, stream.features or {}))
+      if first:
+        break
+  except Exception as error:  # of the network, or of a file
+    raise InputError(f"{address} broke off after {len(rows)} rows ({error}): try again") from error
+  columns = tuple(dict.fromkeys(column for row in rows for column in row))
+  if not first:
+    told = _counted(address, len(rows), (stream.info.splits or {}).get(split))
+    labels = {row.get("label") for row in rows}
+    if "asnq" in name.lower() and labels <= set(ASNQ_CLASSES) and len(labels) > 1:
+      told += "; its labels are ASNQ's classes: 4 answers, 1 to 3 do not"
+      for row in rows:
+        row["label"] = ASNQ_CLASSES[row["label"]]
+    log.info("%s: %s", address, told)
+  return _rows(address, columns, rows)
+
+
+def _counted(address: str, count: int, stated: Any) -> str:
+  """Compare a number of rows with that of the data set's card."""
+  number = getattr(stated, "num_examples", None)
+  if not number:
+    return f"{count:,} rows; its card states no number"
+  if number != count:
+    raise InputError(
+      f"{address}: {count:,} rows came, and its card states {number:,}: try again, or copy its files to this "
+      "machine: hub:FOLDER"
+    )
+  return f"{count:,} rows, as its card states"
+
+
+def _labelled(row: dict[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
+  """Return a row of the hub whose classes have their names, or 0 and 1, and whose passages are candidates."""
+  row = dict(row)
+  for column, feature in features.items():
+    names, value = getattr(feature, "names", None), row.get(column)
+    if names and isinstance(value, int) and 0 <= value < len(names):
+      full = {"pos": "positive", "neg": "negative"}
+      right = right_class([full.get(name, name) for name in names])
+      row[column] = names[value] if right is None else int(value == right)
+  passages = row.pop("passages", None)
+  if passages is None:
+    return row
+  if isinstance(passages, dict):  # a list of each field
+    passages = [dict(zip(passages, values)) for values in zip(*passages.values(), strict=True)]
+  row["candidates"] = []
+  for passage in passages:
+    entry = dict(passage)
+    if "passage_text" in entry:  # MS MARCO's
+      entry["candidate"] = entry.pop("passage_text")
+      entry["label"] = entry.pop("is_selected", None)
+    row["candidates"].append(entry)
+  return row
+
+
 def header(path: epath.Path) -> Table:
   """Return the table of a file without its rows, from its first line: of JSON the first object's fields."""
+  if is_hub(path):
+    return dataclasses.replace(_of_hub(str(path), first=True), rows=[])
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
     table = _parquet(path)

@@ -125,7 +125,7 @@ def read(
   the candidate of each row is right, and those in the columns `negative`, `negative_1` … are wrong.
 
   Args:
-    source: a path, or a pandas frame.
+    source: a path, a pandas frame, or `hub:NAME[:CONFIG][:SPLIT]`.
     labelled: whether labels are read: needed (True; of pairs each candidate is right), ignored
       (False), or read where there is a column of labels or of negatives (None).
     columns: {field: column}, or as text: `question=query,label=is_correct`.
@@ -170,7 +170,7 @@ def form_of(path: epath.PathLike, columns: Mapping[str, str] | str = "") -> str:
   Raises InputError: there is no column of questions or candidates, or another is named that is not there.
   """
   path = epath.Path(path).expanduser()
-  if not path.is_file():  # whoever reads it says so
+  if not (path.is_file() or tables.is_hub(path)):  # whoever reads it says so
     return LABELLED
   table, named = tables.header(path), tables.named_columns(columns)
   if not table.columns or "candidates" in table.columns:

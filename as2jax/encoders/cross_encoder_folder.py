@@ -6,13 +6,13 @@ tensors. A modular `CrossEncoder` of sentence-transformers lists Transformer, Po
 `as2jax.models.crossencoder.Reranker`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+from as2jax.data.record import right_class
 from as2jax.encoders import hub, sentence_folder, transformer_folder, weights
 from as2jax.encoders.family import Transformer
 from as2jax.encoders.sentence_folder import SCORES, SentenceFolder
@@ -20,13 +20,6 @@ from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
 
 ARCHITECTURE = "ForSequenceClassification"
-# Names of the two classes of rankers and of entailment, by which one means "answers the question".
-POSITIVE = frozenset("answer correct entailment match positive relevant right true yes".split())
-NEGATIVE = frozenset(
-  "contradiction false incorrect irrelevant mismatch negative neutral no nonrelevant wrong "
-  "noanswer nomatch nonanswer nonentailment notanswer notcorrect notentailment notmatch notrelevant "
-  "unrelated".split()
-)
 
 
 def read(folder: epath.PathLike) -> SentenceFolder | None:
@@ -49,7 +42,10 @@ def read(folder: epath.PathLike) -> SentenceFolder | None:
       folder, listed, "layer", prompted=bool(prompt), output=SCORES
     )
   fields = {"pooling": pooling, "layers": tuple(layers)}
-  label = _positive(labels(transformer), layers[-1][1])
+  names, classes = labels(transformer), layers[-1][1]
+  label = right_class(names) if len(names) == classes else None
+  if classes == 1:
+    label = 0
   if label is not None:
     fields["label"] = label
   return sentence_folder.described(transformer, fields, params, (prompt, ""))
@@ -75,17 +71,6 @@ def labels(folder: epath.PathLike) -> list[str]:
   """Returns the names of a sequence classifier's classes, in their order; [] where there are none."""
   names = (_classifier_config(epath.Path(folder)) or {}).get("id2label") or {}
   return [str(names[key]) for key in sorted(names, key=int)]
-
-
-def _positive(names: Sequence[str], classes: int) -> int | None:
-  """Returns the class that means "answers the question": the only one, or that of two by both names."""
-  if classes == 1:
-    return 0
-  plain = [re.sub("[^a-z]", "", name.lower()) for name in names]
-  for positive, name in enumerate(plain):
-    if len(plain) == classes == 2 and name in POSITIVE and plain[1 - positive] in NEGATIVE:
-      return positive
-  return None
 
 
 def _classifier_config(folder: epath.Path) -> dict[str, Any] | None:

@@ -53,7 +53,7 @@ def load(
     dtype: of the encoder's computation; scores are float32 always.
     label: of a published classifier with several classes, the one that means "answers the
       question", by its name or number; needed where their names do not tell (`POSITIVE` and `NEGATIVE`
-      of `as2jax.encoders.cross_encoder_folder`).
+      of `as2jax.data.record`).
     allow_code: whether classes of one's own that a run names may be imported: its author's code.
 
   """

@@ -324,7 +324,7 @@ def licence(name: str) -> str:
   """Return what the distributors of a data set state, or that they state none."""
   spec = datasets.SPECS.get(name)
   if spec is None:
-    return "that of your own files"
+    return "its card states it" if name.startswith("hub-") else "that of your own files"
   return spec.licence or "not stated by its distributors"
 
 

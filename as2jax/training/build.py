@@ -23,6 +23,7 @@ from as2jax.data.inputs.rankings import FirstStageRanking, Ranking, check_unused
 from as2jax.data.load import FILES, reported, require
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question
+from as2jax.data.tables import is_hub
 from as2jax.data.text.input_templates import ROLES, Prompts
 from as2jax.data.text.tokenise import UnitTable, build_units
 from as2jax.evaluation import metrics, results
@@ -297,7 +298,7 @@ def load(
       require(dataset, ("train",) if cls.reads_training else ())
     elif config.mode == "train":
       require(dataset, ("train", holdout.selection_split(config.data)))
-      if config.epochs and config.data.name == FILES:
+      if config.epochs and (config.data.name == FILES or is_hub(config.data.name)):
         _check_wrong_answers(config, dataset)
     config = reported(config, dataset)
   if not cls.has_parameters:
@@ -359,7 +360,7 @@ def _check_wrong_answers(config: Any, dataset: datasets.Dataset) -> None:
     return
   if not any(question.negatives for question in dataset.splits["train"]):
     raise InputError(
-      f"{config.data.train}: the answers are all right, and loss.name = {config.loss.name!r} learns "
+      f"{config.data.train or config.data.name}: the answers are all right, and loss.name = {config.loss.name!r} learns "
       "from wrong ones: give candidates with label 0, or leave the column of labels out and train on "
       "pairs, as2jax train --recipe=fast --train=FILE"
     )

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+from types import SimpleNamespace
 
 import pandas
 import pyarrow
@@ -14,7 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from as2jax.commands import documents
+from as2jax.config import base
 from as2jax.data import tables
+from as2jax.data.dataset import by_address, dataset
+from as2jax.data.load import load
 from as2jax.data.record import UNKNOWN, fingerprint, groups_of
 from as2jax.data.user_files import (
   LABELLED,
@@ -446,3 +451,115 @@ def test_forms_are_known_by_their_columns(tmp_path, caplog):
   assert form_of(tmp_path / "absent.csv") == LABELLED
   unlabelled = written(tmp_path, "question,answer\nwhy,so\n", "faq.csv")
   assert read(unlabelled, labelled=None).form == ""
+
+
+PAIR, AGAIN = {"question": "who", "answer": "she"}, {"question": "who", "answer": "you"}
+READ = [("who", "she", 1), ("who", "you", 0)]
+NO_YES = ["no it", "yes it"]
+# Name on the hub, names of the classes of its label, rows of a split as the hub has them, as they are read.
+OF_HUB = [
+  ("lucadiliello/news_as2", (), [PAIR | {"label": 1}, AGAIN | {"label": 0}], READ),  # and trivia_as2 …
+  ("asnq", ("neg", "pos"),
+   [{"question": "who", "sentence": text, "label": label, "sentence_in_long_answer": True,
+     "short_answer_in_sentence": bool(label)} for _, text, label in READ], READ),
+  ("own/asnq_original", (),
+   [{"question": "who", "sentence": f"s{n}", "label": n} for n in (1, 4, 3, 2)],
+   [("who", f"s{n}", int(n == 4)) for n in (1, 4, 3, 2)]),
+  ("nyu-mll/glue", ("entailment", "not_entailment"),
+   [{"question": "who", "sentence": text, "label": 1 - label} for _, text, label in READ], READ),
+  ("microsoft/ms_marco", (),
+   [{"query": "is it", "query_id": 7, "answers": ["yes"],
+     "passages": {"is_selected": [0, 1], "passage_text": NO_YES, "url": ["u", "v"]}}],
+   [("is it", "no it", 0), ("is it", "yes it", 1)]),
+  ("mteb/rerank", (), [{"query": "who", "positive": ["she"], "negative": ["you"]}], READ),
+  ("sentence-transformers/pairs", (), [PAIR], [("who", "she", 1)]),
+]  # fmt: skip
+
+
+class Streamed(list):
+  """The rows of a split as `datasets` streams them, with what its card states of it."""
+
+  def __init__(self, rows, names=(), stated=None):
+    super().__init__(rows)
+    self.features = {"label": SimpleNamespace(names=names)} if names else {}
+    counts = SimpleNamespace(num_examples=stated)
+    self.info = SimpleNamespace(splits={"validation": counts} if stated else None)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+  """hub(loaded) puts a stand-in of the package `datasets` in place; `loaded` is what it opens."""
+  tables._hub_streams.cache_clear()
+  yield lambda loaded: monkeypatch.setitem(
+    sys.modules,
+    "datasets",
+    SimpleNamespace(
+      disable_progress_bars=lambda: None, load_dataset=lambda *_, streaming: loaded[_]
+    ),
+  )
+  tables._hub_streams.cache_clear()
+
+
+def as_read(data):
+  return [(q.text, c.text, c.label) for q in data.questions for c in q.candidates]
+
+
+@pytest.mark.parametrize("name, classes, records, expected", OF_HUB)
+def test_data_sets_of_the_hub(hub, name, classes, records, expected):
+  splits = {split: Streamed(records, classes, 0) for split in ("train", "validation")}
+  hub({(name, config): splits for config in (None, "v2.1")})
+  for address in (f"hub:{name}:dev", f"hub:{name}:validation", f"hub:{name}:v2.1:dev"):
+    assert as_read(by_address(address)) == expected
+  whole = dataset(f"hub:{name}")
+  assert list(whole.splits) == ["train", "dev"] and whole.name == f"hub-{name.split('/')[-1]}"
+  labelled = "label" in records[0] or "positive" in records[0] or "passages" in records[0]
+  assert form_of(f"hub:{name}") == (LABELLED if labelled else PAIRS)
+
+
+def test_the_package_of_the_hub_gives_the_same(tmp_path):
+  """`datasets` itself, which opens a folder of files as it opens a name of the hub."""
+  library = pytest.importorskip("datasets", reason="datasets is not installed")
+  for name, classes, records, expected in OF_HUB:
+    stored = library.Dataset.from_list(records)
+    if classes:
+      stored = stored.cast_column("label", library.ClassLabel(names=list(classes)))
+    folder = tmp_path / name.replace("/", "-")
+    folder.mkdir()
+    stored.to_parquet(folder / "validation.parquet")
+    assert as_read(dataset(f"hub:{folder}")) == expected
+  with pytest.raises(InputError, match="'v9' not found.*: check the name and its config"):
+    dataset(f"hub:{folder}:v9:dev")
+
+
+def test_a_data_set_of_the_hub_is_checked_and_its_refusals_say_the_way_out(hub, caplog):
+  class Unreachable(dict):
+    def __missing__(self, key):
+      raise ConnectionError(f"Couldn't reach {key[0]!r} on the Hub")
+
+  rows = [PAIR | {"label": 1}, AGAIN | {"label": 0}]
+  two = {"train": Streamed(rows), "validation": Streamed(rows, stated=2)}
+  graded = {"test": Streamed([PAIR | {"label": 3}])}
+  cut = {"validation": Streamed(rows, stated=3)}
+  hub(Unreachable({("a", None): two, ("graded", None): graded, ("cut", None): cut}))
+  caplog.set_level(logging.INFO)
+  assert len(read("hub:a:dev", labelled=True).questions) == 1
+  assert "hub:a:dev: 2 rows, as its card states" in caplog.messages
+  assert documents.read("hub:a:dev") == (None, ["she", "you"])
+  section = base.get_config().data
+  for how in ({"name": "hub:a"}, {"name": "files", "train": "hub:a", "dev": "hub:a"}):
+    section.update(how)  # each of the files in its own split
+    assert dict(load(section).splits) == dict.fromkeys(("train", "dev"), read_labelled("hub:a:dev"))
+  for address, words in (
+    ("hub:a", "hub:a: its splits are train, validation: name one, hub:a:train"),
+    ("hub:a:test", "its splits are train, validation"),
+    ("hub:cut:dev", "hub:cut:dev: 2 rows came, and its card states 3: try again, or copy"),
+    ("hub:graded", "hub:graded: row 0: label is '3'"),
+    ("hub:gone/away:dev", "hub:gone/away cannot be opened (Couldn't reach 'gone/away' on the Hub)"),
+    ("hub:a:b:c:d", "write hub:NAME, hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT"),
+  ):
+    with pytest.raises(InputError) as error:
+      read(address, labelled=True)
+    assert words in str(error.value), address
+  sys.modules["datasets"] = None
+  with pytest.raises(InputError, match=r"hub:b needs datasets, .*pip install 'as2jax\[hub\]'"):
+    read("hub:b:test", labelled=True)
