@@ -138,11 +138,16 @@ def compare(
     Literal["text", "json", "csv", "markdown", "latex"],
     Option("--format", help="json and csv: every figure of every row"),
   ] = "text",
+  excel: output.Excel = False,
 ) -> None:
   """Compares systems with the first. Question by question: differences, half-widths, tests."""
   from as2jax.evaluation import compare as comparison
 
   check_filter(question_filter)
+  if excel:
+    if form != "csv":
+      raise InputError(f"--excel is for --format=csv, not {form}")
+    sys.stdout.reconfigure(encoding="utf-8")  # as the byte order mark says
   print(
     comparison.run(
       systems,
@@ -154,6 +159,7 @@ def compare(
       form=form,
       deterministic=deterministic,
       qrels=qrels,
+      excel=excel,
     )
   )
 

@@ -523,7 +523,7 @@ def write(
       _write_parquet(path, rows)
     elif suffix in DELIMITERS:
       delimiter = excel if excel and suffix == ".csv" else DELIMITERS[suffix]
-      write_whole(path, _delimited_text(rows, delimiter, bool(excel)))
+      write_whole(path, delimited(rows, delimiter, bool(excel)))
     else:
       lines = [json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows]
       write_whole(path, "".join(lines))
@@ -543,8 +543,8 @@ def neutral(cell: str) -> str:
   return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
-def _delimited_text(rows: Sequence[Mapping[str, Any]], delimiter: str, excel: bool) -> str:
-  """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF."""
+def delimited(rows: Sequence[Mapping[str, Any]], delimiter: str, excel: bool) -> str:
+  """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF; for `excel` see `write`."""
   columns = dict.fromkeys(name for row in rows for name in row)
   special = re.compile(f'[{delimiter}"\\n\\r]')
   lines = []

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from as2jax.data.tables import delimited
 from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance, tables
 from as2jax.evaluation.metrics import tied_text
@@ -60,12 +61,14 @@ def run(
   form: str,
   deterministic: Sequence[str] = (),
   qrels: str = "",
+  excel: bool = False,
 ) -> str:
   """Return the comparison of a command line as `text`, `json` (lines), `csv`, `markdown` or `latex`.
 
   Args:
     metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
     qrels: judgements of run files, see `run_scores.by_judgements`.
+    excel: whether the CSV is for Excel, see `data.tables.write`.
 
   """
   options: dict[str, Any] = {
@@ -88,7 +91,7 @@ def run(
   if form == "json":
     return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
   if form == "csv":
-    return tables.render(rows, "csv")
+    return delimited(rows, ",", excel).rstrip("\n")
   if form in ("markdown", "latex"):
     return for_paper(rows, form)
   known = pretraining.under_table(system.pretraining for system in systems)

@@ -199,6 +199,10 @@ def test_every_form_says_the_same(folders, capsys):
   table = list(csv.DictReader(io.StringIO(printed["csv"])))
   assert [r["system"] for r in table] == names and table[0]["p_t"] == ""
   assert float(table[1]["p_randomization"]) == rows[1]["p_randomization"]
+  for_excel = [f"@a={names[0]}", names[1], *FEW, "--metrics=map", "--excel"]
+  assert compared(*for_excel) == 2 and "--excel is for --format=csv" in capsys.readouterr().err
+  assert not compared(*for_excel, "--format=csv")
+  assert capsys.readouterr().out == f"\ufeff{printed['csv'].replace(names[0], chr(39) + '@a', 1)}"
   title, head, first, second, *_ = printed["text"].splitlines()
   assert title == "map[sample-clean/test], 54 questions of 17 groups"
   assert head.split()[:2] == ["mean", "difference"]  # no s.d. of one seed
