@@ -22,6 +22,7 @@ app = typer.Typer()
     "as2jax evaluate runs/x --data=semeval2016:test",
     "as2jax evaluate runs/x --data=own.csv --columns question=query,label=is_correct",
     "as2jax evaluate cross-encoder/ms-marco-MiniLM-L6-v2 --data=wikiqa:test -o marco.tsv",
+    "as2jax evaluate 'ours-*.run' --qrels=qrels.txt --metrics=nDCG@10,R@100",
   )
 )
 def evaluate(
@@ -36,10 +37,28 @@ def evaluate(
   target: option("of no run: the scores of each question", "-o", "--output", metavar="FILE") = "",
   settings: Set = [],
   label: Label = None,
+  qrels: option("what is right in run files, as of as2jax compare", metavar="FILE") = "",
+  metrics: option("by --qrels, joined by commas; default: nDCG@10,AP", metavar="NAMES") = "",
   allow_code: AllowCode = False,
   form: output.Form = "text",
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
+  if qrels or metrics:
+    others = (data, splits, columns, drop, rules, target, settings, label)
+    if not qrels or any(others):
+      raise InputError(
+        "--metrics and --qrels are for run files by judgements, as2jax evaluate FILE --qrels=FILE, without "
+        "what is for other systems and data"
+      )
+    from as2jax.evaluation import run_scores
+    from as2jax.inference import evaluate as evaluation
+
+    one = evaluation.evaluate(system, qrels=qrels, measures=metrics or run_scores.MEASURES)
+    rows = []
+    for name, entry in one.metrics.items():
+      rows.append({"metric": one.title(name), **entry, "note": one.note})
+    output.emit(form, rows, lambda: repr(one))
+    return
   process.begin_run()
   from as2jax.data import dataset as datasets
   from as2jax.inference import open as opening
@@ -61,7 +80,7 @@ def evaluate(
   if not data:
     raise InputError(
       f"{system} holds no run, which would have data of its own: train first, or name labelled "
-      "questions, --data=wikiqa:test or --data=FILE"
+      "questions, --data=wikiqa:test or --data=FILE, or what is right in a run file, --qrels=FILE"
     )
   _on_questions(
     system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form, label

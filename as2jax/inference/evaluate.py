@@ -55,7 +55,7 @@ class Evaluation(Shown, RunScores):
     """Return what was measured on what, and every metric."""
     groups = significance.Groups.of(self.groups, len(self.ids)).count
     counted = significance.count_text(len(self.ids), groups)
-    shown = {"Evaluation": f"{self.name} on {self.data}: {counted} {self.note}".rstrip()}
+    shown = {"Evaluation": f"{self.name} on {self.data}: {counted}; {self.note}".removesuffix("; ")}
     for metric, entry in self.metrics.items():
       shown[metric] = f"{entry['mean']:.4f}"
       if entry["half_width"] is not None:

@@ -438,6 +438,13 @@ def test_anybodys_run_files_by_judgements(run_files, capsys, monkeypatch):
   bm25 = as2jax.evaluate("bm25.run", qrels="qrels.txt", deterministic=True)
   assert "theirs on beir-all: 40 questions" in str(ours)
   assert ours.metrics["AP"]["mean"] == plain[3]["mean"]
+  verb = ["evaluate", "ours=ours-*.run", "--qrels=qrels.txt"]
+  assert app.run([*verb, "--format=json"]) == 0
+  printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  metrics = [{"metric": f"{name}[qrels.txt-all]", **of} for name, of in ours.metrics.items()]
+  assert printed == [{**one, "note": ""} for one in metrics]
+  assert app.run([*verb[::2], "bm25.run", "--metrics=AP"]) == 0
+  assert "bm25.run on qrels.txt-all: 40 questions; lacks 1 of 40" in capsys.readouterr().out
   found = as2jax.compare(bm25, ours).rows
   assert [row["p_methods"] for row in found[1::2]] == [row["p_methods"] for row in plain[1::2]]
   # Of 30 equal scores the first is right by chance.
@@ -463,6 +470,9 @@ QRELS = [  # what is given, the words of the refusal
   ("compare bm25.run --qrels=qrels.txt --metrics=ERR", "'ERR' is no measure: use nDCG"),
   ("compare bm25.run --qrels=qrels.txt --filter=clean", "use one of all, answerable, both"),
   ("compare bm25.run --qrels=qrels.txt --deterministic=a.run", "a.run: it is none of the systems"),
+  ("evaluate bm25.run --metrics=AP", "as2jax evaluate FILE --qrels=FILE"),
+  ("evaluate bm25.run --qrels=qrels.txt --label=1", "without what is for other systems"),
+  ("evaluate nowhere --qrels=qrels.txt", "nowhere is no file"),
   ("compare --brief bm25.run", "No such option: --brief"),
 ]
 
