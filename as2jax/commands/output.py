@@ -15,7 +15,10 @@ Form = Annotated[Literal["text", "json"], Option("--format", help="json: a line 
 
 Excel = Annotated[
   bool,
-  Option("--excel", help="for Excel: byte order mark, the separator of a file that is read, no cell a formula"),
+  Option(
+    "--excel",
+    help="for Excel: byte order mark, the separator of a file that is read, no cell a formula",
+  ),
 ]
 
 
