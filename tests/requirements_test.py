@@ -70,7 +70,7 @@ def pins(file, python):
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-test.txt"])
 def test_the_lock_is_within_the_ranges_of_the_metadata(file, python):
   lacking = ["vectors"] if python == "3.14" else []  # no wheel of gensim
-  apart = [*TESTED, "tpu", "gcs", "pickles", "irds", "hub", *lacking]
+  apart = [*TESTED, "tpu", "gcs", "pickles", "irds", "hub", "openvino", *lacking]
   base = file == "requirements.txt"
   known = ranges(*[name for name in EXTRAS if name not in apart] if base else TESTED)
   locked = pins(file, python)

@@ -26,6 +26,10 @@ Out = option(".jsonl, .tsv, .csv, .parquet", "-o", "--output", metavar="FILE")
 Filter = Annotated[
   str | None, Option("--filter", help="the questions to count; default: the dataset's")
 ]
+Backend = Annotated[
+  Literal["jax", "openvino", "openvino-int8"],
+  Option(help="what computes the encoder; OpenVINO is faster on a processor alone"),
+]
 Deterministic = option("a system without randomness", metavar="SYSTEM", kind=list[str])
 app = typer.Typer()
 
@@ -52,6 +56,7 @@ def rank(
   drop: Drop = False,
   label: Label = None,
   allow_code: AllowCode = False,
+  backend: Backend = "jax",
   excel: output.Excel = False,
   form: output.Form = "text",
 ) -> None:
@@ -82,6 +87,7 @@ def rank(
       "drop": drop,
       "allow_code": allow_code,
       "label": label,
+      "backend": backend,
     }
     rows = rank_file(run, file, seed=which, top_k=top, **how)
   if target:
@@ -253,6 +259,7 @@ def index(
   columns: option("such as text=answer,id=number", metavar="FIELD=COLUMN,…") = "",
   drop: option("leave out rows without text and repeated texts", "--drop", kind=bool) = False,
   allow_code: AllowCode = False,
+  backend: Backend = "jax",
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
@@ -262,7 +269,8 @@ def index(
   devices.use_cores()
   from as2jax.inference.open import load
 
-  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code)
+  which = "best" if seed is None else seed
+  ranker = load(run, seed=which, allow_code=allow_code, backend=backend)
   try:
     document_index = ranker.index(texts, ids=ids, path=target)
   except TypeError as error:
@@ -389,6 +397,7 @@ def serve(
   seed: Seed = None,
   label: Label = None,
   allow_code: AllowCode = False,
+  backend: Backend = "jax",
 ) -> None:
   """Answers over HTTP. As Cohere, Jina, OpenAI and TEI do; /docs says what; SIGINT and SIGTERM end it."""
   process.quiet_libraries()
@@ -396,7 +405,8 @@ def serve(
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
-  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code, label=label)
+  how = {"allow_code": allow_code, "label": label, "backend": backend}
+  ranker = load(run, seed="best" if seed is None else seed, **how)
   opened_index = Index.open(index_folder, allow_code=allow_code) if index_folder else None
   preemption.stop_listening()  # the server does
   options = {"limits": service.Limits(queue=queue, shutdown=shutdown), "allow_hosts": allow_host}

@@ -229,6 +229,8 @@ class Index(Shown):
       seed = "best" if content["seed"] is None else content["seed"]
       load = registry.resolve("as2jax.inference.open:load")
       how = {"dtype": content["dtype"], "allow_code": allow_code}
+      if content["dtype"] == "int8":
+        how |= {"dtype": "float32", "backend": "openvino-int8"}
       try:
         ranker = load(content["source"], seed=seed, **how)
       except InputError as error:

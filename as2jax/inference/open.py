@@ -42,6 +42,7 @@ def load(
   dtype: Literal["float32", "bfloat16"] = "float32",
   label: str | int | None = None,
   allow_code: bool = False,
+  backend: Literal["jax", "openvino", "openvino-int8"] = "jax",
 ) -> Ranker:
   """Opens a trained model, ready to rank on the devices that are here.
 
@@ -55,8 +56,16 @@ def load(
       question", by its name or number; needed where their names do not tell (`POSITIVE` and `NEGATIVE`
       of `as2jax.data.record`).
     allow_code: whether classes of one's own that a run names may be imported: its author's code.
+    backend: what computes the encoder: jax, or OpenVINO on this machine's processor
+      (`as2jax.inference.openvino`), also with weights of 8 bits.
 
   """
+  if backend != "jax":
+    from as2jax.inference import openvino
+
+    ranker = load(source, seed=seed, dtype=dtype, label=label, allow_code=allow_code)
+    openvino.use(ranker, backend)
+    return ranker
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f"source = {source!r:.100}: give a run's folder or a published model, a text")
   source = os.fspath(source)
@@ -97,6 +106,7 @@ def rank_file(
   drop: bool = False,
   allow_code: bool = False,
   label: str | int | None = None,
+  backend: Literal["jax", "openvino", "openvino-int8"] = "jax",
 ) -> list[dict[str, Any]]:
   """Ranks the candidates of a table's questions (`as2jax rank`); returns its `ranked_rows`.
 
@@ -107,7 +117,7 @@ def rank_file(
     ranking: of joint models: another ranker's run file over the questions.
     columns: {field: column}, or `question=query,…`.
     drop: whether rows without text and repeated ones are left out.
-    allow_code, label: see `load`.
+    allow_code, label, backend: see `load`; `ranking` is of models that jax alone computes.
 
   """
   own = user_files.read(table, labelled=False, columns=columns, drop=drop)  # before the model
@@ -118,7 +128,7 @@ def rank_file(
     opened.start_from(ranking, normalise.apply(own.questions, opened.config.data.rules))
     ranker = opened.ranker(seed)
   else:
-    ranker = load(source, seed=seed, allow_code=allow_code, label=label)
+    ranker = load(source, seed=seed, allow_code=allow_code, label=label, backend=backend)
     if ranker.model.layout == "joint":
       Run(source).start_from("", own.questions)
   return ranked_rows(own, next(iter(ranker.all_scores(own.questions).values())), top_k)

@@ -32,7 +32,7 @@ FOLDER = ROOT / "launch" / "benchmarks" / "history"
 README = ROOT / "launch" / "README.md"
 OTHERS = 0.1  # share of the cores beyond which other processes disturb a comparison
 BEGIN, END = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
-PACKAGES = ("jax", "jaxlib", "torch", "transformers", "sentence-transformers")
+PACKAGES = ("jax", "jaxlib", "torch", "transformers", "sentence-transformers", "openvino")
 # Of each row: its kind, what the table says of it, the unit of its speed (of `ms` and `s` less is better).
 ROWS = {
   "triplet": ("train", "training, triplets, `grouped`", "triplets/s"),
@@ -43,6 +43,9 @@ ROWS = {
   "rank-split": ("rank", "ranking WikiQA's first 300 test questions", "sentences/s"),
   "rank-split-cross": ("score", "the same by a cross-encoder", "pairs/s"),
   "rank10": ("rank", "`rank` of ten candidates, warm", "ms"),
+  "openvino": ("rank", "the 300 questions by OpenVINO, float32", "sentences/s"),
+  "openvino-bfloat16": ("rank", "the same, bfloat16", "sentences/s"),
+  "openvino-int8": ("rank", "the same, 8 bits", "sentences/s"),
   "serve": ("serve", "the service, 32 clients, ten candidates", "requests/s"),
   "start": ("start", "second start of `train` on a large file, to its first step", "s"),
 }
@@ -163,6 +166,8 @@ def table() -> str:
       (_, first), *others = content["sides"].items()
       share = f"{first['share_of_peak']:.0%}" if "share_of_peak" in first else ""
       ours = f"{first['speed']:,.4g} {unit}"
+      if "map_change" in first:
+        ours += f", ΔMAP {first['map_change']:+.4f}"
       known = f"{share} | {content['commit']}, {content['date']}"
       if not others:
         lines.append(f"| {what} | {place} | {ours} |  |  | {known} |")

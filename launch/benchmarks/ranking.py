@@ -28,6 +28,12 @@ from as2jax.runtime.errors import InputError
 
 Scores = Callable[[Sequence[Question]], Sequence[np.ndarray]]
 QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 32
+# Our ranker by OpenVINO, beside the same by XLA: dtype and backend of `as2jax.load`.
+BY_OPENVINO = {
+  "openvino": ("float32", "openvino"),
+  "openvino-bfloat16": ("bfloat16", "openvino"),
+  "openvino-int8": ("float32", "openvino-int8"),
+}
 DIFFERENCE = 1e-3  # between the scores of the two sides, beyond which they do not compute the same
 
 
@@ -78,6 +84,11 @@ def theirs(source: str, cross: bool) -> Scores:
   return scores
 
 
+def ours(ranker: as2jax.Ranker) -> Scores:
+  """Return the score of a ranker that ranks."""
+  return lambda questions: next(iter(ranker.all_scores(tuple(questions)).values()))
+
+
 def cross_encoder(encoder: str, folder: str) -> str:
   """Write sentence-transformers' cross-encoder over a published encoder, its head drawn at random."""
   import sentence_transformers
@@ -102,11 +113,15 @@ def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> di
   source, cross = words.MINILM, row == "rank-split-cross"
   if row == "serve":
     return served(source, flags.blocks, measure, unit)
-  with tempfile.TemporaryDirectory() as folder:
-    source = cross_encoder(source, folder) if cross else source
-    ranker, other = as2jax.load(source), theirs(source, cross)
-  all_scores = lambda questions: next(iter(ranker.all_scores(tuple(questions)).values()))
-  sides = {"as2jax": all_scores, "sentence-transformers": other}
+  if row in BY_OPENVINO:
+    dtype, backend = BY_OPENVINO[row]
+    rankers = as2jax.load(source, dtype=dtype, backend=backend), as2jax.load(source)
+    sides = dict(zip(("as2jax", "XLA, float32"), map(ours, rankers), strict=True))
+  else:
+    with tempfile.TemporaryDirectory() as folder:
+      source = cross_encoder(source, folder) if cross else source
+      ranker, other = as2jax.load(source), theirs(source, cross)
+    sides = {"as2jax": ours(ranker), "sentence-transformers": other}
   if row == "rank10":
     questions = requests(20)
     one = lambda q: ranker.rank(q.text, [c.text for c in q.candidates])
@@ -118,7 +133,8 @@ def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> di
       side(questions)
   else:
     questions = datasets.load("wikiqa", download=False).splits["test"][:QUESTIONS]
-    check_alike(sides, questions)
+    if row not in BY_OPENVINO:  # whose metric tells
+      check_alike(sides, questions)
   count = sum(len(q.candidates) for q in questions)
 
   def block(side: Scores, number: int) -> dict[str, float]:
@@ -127,7 +143,11 @@ def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> di
     spent = time.perf_counter() - began
     return {"speed": 1e3 * spent / len(asked) if unit == "ms" else count / spent}
 
-  return measure(sides, block, flags.blocks, unit)
+  measured = measure(sides, block, flags.blocks, unit)
+  if row in BY_OPENVINO:
+    fast, exact = (as2jax.evaluate(one, "wikiqa:test").metrics["map"]["mean"] for one in rankers)
+    measured["as2jax"]["map_change"] = fast - exact
+  return measured
 
 
 def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def test_the_table_shows_the_newest_idle_record_of_a_commit(folder):
   benchmarks.add(content(commit="def"))
   benchmarks.add(content(commit="busy", busy=True))
   benchmarks.add(content(commit="dirty", changed=True))
-  benchmarks.add(content(row="serve", sides={"as2jax": {"speed": 40.0}}))
+  benchmarks.add(content(row="serve", sides={"as2jax": {"speed": 40.0, "map_change": -0.001}}))
   benchmarks.write()
   before, *rows, after = (folder / "README.md").read_text().split("\n")[1:-1]
   assert (before, after) == (benchmarks.BEGIN, "after")
@@ -214,7 +214,7 @@ def test_the_table_shows_the_newest_idle_record_of_a_commit(folder):
     "| encoding WikiQA's test sentences | Made (R) CPU, 2 cores | 90 sentences/s | 30 (torch) "
     "| 3.00 (2.90, 3.00, 3.14) | 50% | def, 2026-11-23 |"
   )
-  assert "| 40 requests/s |  |  |  | abc" in rows[3] and rows[4] == benchmarks.END
+  assert "| 40 requests/s, ΔMAP -0.0010 |  |  |  | abc" in rows[3] and rows[4] == benchmarks.END
 
 
 def test_records_and_their_table_are_no_changes_of_what_is_measured(folder):
