@@ -36,35 +36,29 @@ class Shown(NamedTuple):
   said: str
 
 
-class Explained(NamedTuple):
-  """Hold a question with its place in the table: (candidate, its pictures) of each pair."""
-
-  number: int
-  question: Question
-  pairs: list[tuple[Candidate, list[Shown]]]
+Pairs = list[tuple[Candidate, list[Shown]]]
 
 
-def explain(runs: Runs, rows: Sequence[Row]) -> list[Explained]:
-  """Explain the first counted questions of the table by every run that has parameters."""
+def explain(runs: Runs, rows: Sequence[Row]) -> dict[str, Pairs]:
+  """Explain the counted questions of rows by every run that has parameters: {question: its pairs, with pictures}."""
   by_id = {question.id: question for question in runs.questions}
   opened = []
   for number, system in enumerate(runs.systems):
     if system.config and "parameters" in system.content:
       opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
   if not opened or not by_id:
-    return []
-  rankings, explained = runs.rankings(), []
-  for number, row in enumerate(rows):
+    return {}
+  rankings, explained = runs.rankings(), {}
+  for row in rows:
     if not row.values:
       break
     log.info("explaining %s", row.id)
-    question, pairs = by_id[row.id], []
+    question, pairs = by_id[row.id], explained.setdefault(row.id, [])
     for candidate in candidates(question, rankings):
       pictures: list[Shown] = []
       for one in opened:
         pictures += one.pictures(question, candidate)
       pairs.append((candidate, pictures))
-    explained.append(Explained(number, question, pairs))
   return explained
 
 

@@ -11,6 +11,8 @@ from markupsafe import Markup, escape
 
 FONT = "Helvetica, Arial, sans-serif"
 SERIES = 6  # colours before they come again
+SHADES = 10  # behind a sentence, by its probability: the classes p1 to p10
+DARKEST = 50  # percent of the first colour in the last of them
 # Class -> (colour on a light page, on a dark one). Each has a contrast of 4.5 and more with the paper.
 COLOURS = {
   "ink": ("#1b1f24", "#e8eaed"),
@@ -40,6 +42,9 @@ def colour_rules() -> str:
     colour = f"var(--{name})"
     rules.append(f".d-{name}{{stroke:{colour}}}.f-{name}{{fill:{colour}}}")
     rules.append(f".h-{name}{{stroke:{colour};fill:var(--paper)}}")
+  for shade in range(1, SHADES + 1):
+    mixed = f"color-mix(in srgb,var(--c0) {DARKEST * shade // SHADES}%,var(--paper))"
+    rules.append(f".p{shade}{{background:{mixed}}}")
   return (
     f":root{{{''.join(light)}color-scheme:light dark}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{''.join(dark)}}}}}{''.join(rules)}"
@@ -156,11 +161,13 @@ def labels(values: Sequence[float]) -> list[str]:
   return [repr(value) for value in values]
 
 
-def spread(values: Sequence[float], margin: float = 0.06) -> tuple[float, float]:
-  """Return the range of the values, widened by a part of itself."""
+def spread(
+  values: Sequence[float], least: float = -math.inf, most: float = math.inf, margin: float = 0.06
+) -> tuple[float, float]:
+  """Return the range of the values, widened by a part of itself, within `least` and `most`."""
   low, high = min(values), max(values)
   wide = (high - low) or abs(high) or 1.0
-  return low - margin * wide, high + margin * wide
+  return max(low - margin * wide, least), min(high + margin * wide, most)
 
 
 class Frame:

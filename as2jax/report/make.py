@@ -27,6 +27,10 @@ from as2jax.runtime.version import __version__
 log = logging.getLogger(__name__)
 NAME = "report.html"  # in a run's folder
 METRICS = {"rerank": ("map", "mrr", "p@1", "ndcg@10"), "retrieve": ("mrr", "r@1", "r@5")}
+RIGHT_FIRST = {
+  "rerank": "p@1",
+  "retrieve": "r@1",
+}  # the share of questions whose first candidate is right
 SAMPLES = 100_000  # of the randomization test
 
 
@@ -79,15 +83,15 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   where = first[0]["metric"].partition("[")[2].rstrip("]")
   listed = reading.rows(runs, metrics[0])
   chunks, held = reading.packed(runs, listed)
-  labels, record, explained = runs.labels, runs.data_record, []
-  if asked.explain:
-    from as2jax.report import explanations  # with jax and all that opens weights
-
-    explained = explanations.explain(runs, listed[: asked.explain])
+  labels, record = runs.labels, runs.data_record
+  tested, right = first, RIGHT_FIRST[runs.task]
+  if all(right in one.values for one in scores):
+    tested = compare.compare(scores, [right], samples=SAMPLES, seed=0)
   return {
     "title": " · ".join(labels),
     "subtitle": f"{where}, {first[0]['questions']} questions",
-    "verdict": verdict.lines(runs, first),
+    "verdict": verdict.plain(runs, tested, first),
+    "behind": verdict.lines(runs, first),
     "protocol": verdict.protocol(runs, first[0]),
     "caveats": verdict.caveats(runs, first),
     "command": command(runs, asked, output),
@@ -103,7 +107,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "total": len(runs.questions) or len(scores[0].ids),
     "chunks": chunks,
     "held": held,
-    "explained": explained,
+    "explained": _explained(runs, listed, asked.explain),
     "data": record,
     "data_rows": reading.data_rows(record) if record else [],
     "data_notes": reading.data_notes(record) if record else [],
@@ -170,6 +174,25 @@ def _answering(runs: Runs) -> list[list[str]]:
         cells.append(f"{sum(getattr(seed, field) for seed in seeds) / len(seeds):.3f}")
       rows.append(cells)
   return rows if len(rows) > 1 else []
+
+
+def _explained(runs: Runs, listed: Sequence[reading.Row], count: int) -> list[dict[str, Any]]:
+  """Return questions with documents and pictures: the first `count` counted ones, of a document also the middle one."""
+  by_id, pairs, found = {question.id: question for question in runs.questions}, {}, []
+  if count:
+    from as2jax.report import explanations  # with jax and all that opens weights
+
+    pairs = explanations.explain(runs, listed[:count])
+  rankings = runs.rankings()
+  middle = sum(bool(row.values) for row in listed) // 2
+  for number, row in enumerate(listed):
+    if row.id in by_id and (number == middle or number < max(count, 1)) and row.values:
+      question = by_id[row.id]
+      documents = reading.documents(runs, question, rankings)
+      if documents or row.id in pairs:
+        one = {"number": number, "question": question, "documents": documents}
+        found.append(one | {"pairs": pairs.get(row.id, [])})
+  return found
 
 
 def resource(name: str) -> str:

@@ -1,5 +1,6 @@
-"""Draw what a page shows: means with intervals, curves of training."""
+"""Draw what a page shows: means with intervals, curves of training, what these began with."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +10,8 @@ import numpy as np
 from as2jax.report.figures import Drawing, Frame, series, spread
 from as2jax.report.runs import Runs, System
 
-ROW, WIDE, LEFT, RIGHT = 22, 860, 250, 190
-LETTERS = 31  # of a label
+ROW, WIDE, EDGE = 32, 400, 8
+LETTERS = 44  # of a label
 WIDTH, HEIGHT = 410, 230  # of a curve
 MOST = 400  # points of a curve; of more, means of neighbours are drawn
 FIRST = ("loss", "learning_rate", "gradient_norm")
@@ -28,25 +29,25 @@ class Mark(NamedTuple):
 
 
 def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str) -> Drawing:
-  """Draw a line a mark, below headings: the mean with its half-width, and those of seeds."""
+  """Draw a line a mark, below headings: the mean of a metric with its half-width, and those of seeds."""
   ends, said, rows = [], [], 0.0
   for heading, marks in blocks.items():
-    rows += len(marks) + 0.75
+    rows += len(marks) + 0.5
     for mark in marks:
       width = mark.half_width or 0.0
       ends += [*mark.seeds, mark.mean - width, mark.mean + width]
       said.append(f"{mark.label} {heading} {mark.mean:.3f}")
-  height = 12 + rows * ROW + 36
+  height = rows * ROW + 40
   figure = Drawing(WIDE, height, axis, "; ".join(said))
-  frame = Frame((LEFT, 12, WIDE - RIGHT, height - 36), spread(ends), (0, 1))
+  frame = Frame((EDGE, 4, WIDE - EDGE, height - 36), spread(ends, 0, 1), (0, 1))
   frame.draw_x(figure, axis, grid=True)
-  y = 24.0
+  y = 16.0
   for heading, marks in blocks.items():
-    figure.text(0, y + 4, heading, bold=True)
+    figure.text(EDGE, y, heading, bold=True)
     for mark in marks:
-      _interval(figure, frame, mark, y)
+      _interval(figure, frame, mark, y + 0.5 * ROW)
       y += ROW
-    y += 0.75 * ROW
+    y += 0.5 * ROW
   return figure
 
 
@@ -54,15 +55,18 @@ def _interval(figure: Drawing, frame: Frame, mark: Mark, y: float) -> None:
   colour, text, label = series(mark.number), f"{mark.mean:.3f}", mark.label
   if len(label) > LETTERS:
     label = "…" + label[1 - LETTERS :]
-  figure.text(frame.left - 12, y + 4, label, anchor="end", size=11)
+  figure.text(frame.left, y, label, size=11)
   if mark.half_width is not None:
-    low, high = mark.mean - mark.half_width, mark.mean + mark.half_width
-    figure.line([(frame.across(low), y), (frame.across(high), y)], colour, stroke=2)
     text += f" ± {mark.half_width:.3f}"
+  figure.text(frame.right, y, text, anchor="end", size=11)
+  y += 9
+  if mark.half_width is not None:
+    ends = mark.mean - mark.half_width, mark.mean + mark.half_width
+    low, high = (frame.across(end) for end in np.clip(ends, *frame.x).tolist())
+    figure.line([(low, y), (high, y)], colour, stroke=2)
   for seed in mark.seeds if len(mark.seeds) > 1 else ():
     figure.circle(frame.across(seed), y, 2.2, colour, hollow=True, stroke=1)
   figure.circle(frame.across(mark.mean), y, 4.2, colour, tip=f"{mark.label}: {mark.mean:.4f}")
-  figure.text(frame.right + 12, y + 4, text, size=11)
 
 
 def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
@@ -75,7 +79,30 @@ def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
     seeds = system.scores.metric(metric).mean(1).tolist()
     mark = Mark(system.label, row["mean"], row["half_width"], number, seeds)
     blocks.setdefault(metric.upper(), []).append(mark)
+  if len(numbers) == 1 and (before := before_training(runs.systems[0])):
+    untrained = Mark("before training", before.untrained, number=1)
+    blocks[before.title] = [Mark(runs.systems[0].label, before.best), untrained]
   return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds")
+
+
+class Before(NamedTuple):
+  """Hold the metric that selects, as means over seeds: before the first step and of the best checkpoint."""
+
+  title: str  # `MAP on dev`
+  untrained: float
+  best: float
+
+
+def before_training(system: System) -> Before | None:
+  """Return what training has changed of a run; None where nothing was trained, or its log is not there."""
+  title = _selector(system)
+  untrained = [row[title] for row in system.log if row.get("epoch") == 0 and title in row]
+  if not untrained:
+    return None
+  best = [outcome["best_value"] for outcome in system.content["seeds"]]
+  metric, _, where = title.rstrip("]").partition("[")
+  said = f"{metric.upper()} on {where.rpartition('/')[2]}"
+  return Before(said, float(np.mean(untrained)), float(np.mean(best)))
 
 
 class Curve(NamedTuple):
@@ -101,16 +128,17 @@ def training(runs: Runs) -> dict[str, Drawing]:
   for name, curves in by_title.items():
     title = "metric that selects" if name == "selector" else name.replace("_", " ")
     if any(len(one.x) > 1 for one in curves):
-      figures["curve-" + re.sub(r"[^a-z0-9]+", "-", name.lower())] = curve(title, curves)
+      most = 1.0 if name == "selector" else math.inf
+      figures["curve-" + re.sub(r"[^a-z0-9]+", "-", name.lower())] = curve(title, curves, most)
   return figures
 
 
-def curve(title: str, curves: Sequence[Curve]) -> Drawing:
-  """Draw curves over steps in one figure."""
+def curve(title: str, curves: Sequence[Curve], most: float = math.inf) -> Drawing:
+  """Draw curves over steps in one figure, whose vertical axis ends at `most`."""
   said = [f"{c.label}: from {c.y[0]:.4g} to {c.y[-1]:.4g}" for c in curves]
   figure = Drawing(WIDTH, HEIGHT, f"{title} by step", "; ".join(said))
   x = min(min(c.x) for c in curves), max(max(c.x) for c in curves)
-  y = spread([value for c in curves for value in c.y])
+  y = spread([value for c in curves for value in c.y], most=most)
   frame = Frame((58, 28, WIDTH - 14, HEIGHT - 40), x, y)
   figure.text(0, 14, title, bold=True, size=12)
   frame.draw_y(figure)

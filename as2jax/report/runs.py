@@ -15,10 +15,11 @@ from as2jax.config.overrides import flatten
 from as2jax.data import dataset as datasets
 from as2jax.data import load, trec_files
 from as2jax.data.dataset import Dataset
-from as2jax.data.record import Candidate, Pool, Question
+from as2jax.data.record import Candidate, Pool, Question, in_order
 from as2jax.data.retrieval import Retrieval
-from as2jax.evaluation import results, run_scores
+from as2jax.evaluation import calibration, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
+from as2jax.report import figures
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others
@@ -51,6 +52,15 @@ class System:
     if self.content is None:
       return list(range(len(next(iter(self.scores.values.values())))))
     return [outcome["seed"] for outcome in self.content["seeds"]]
+
+  @property
+  def code(self) -> str | None:
+    """Return the digest of as2jax's own code, None where it is not known apart from that of classes of one's own."""
+    identity = (self.content or {}).get("identity", {})
+    names = [self.config.get(key, {}).get("name") for key in ("model", "loss", "encoder")]
+    if any(":" in str(name) for name in names):
+      return identity.get("package")
+    return identity.get("code")
 
   def rankings(self, split: str) -> list[Ranking]:
     """Return the scores of a split, one ranking a seed; [] where none were written."""
@@ -278,6 +288,71 @@ def shown(question: Question, rankings: Sequence[Sequence[Ranking]]) -> dict[str
     scores = [_score(first[id]) if id in first else None for id in ids]
     systems.append({"v": scores, "r": [ranks(seed[question.id], ids) for seed in seeds]})
   return {"c": candidates, "s": systems}
+
+
+class Sentence(NamedTuple):
+  """Hold a sentence of a document, with what a run says of it."""
+
+  text: str
+  right: bool
+  probability: float | None  # that it answers
+  kept: bool  # at or above the threshold
+
+  @property
+  def said(self) -> str:
+    """Return what a pointer is told."""
+    said = ["right"] * self.right + ["kept"] * self.kept
+    if self.probability is not None:
+      said.append(f"probability {self.probability:.2f}")
+    return ", ".join(said)
+
+  @property
+  def shade(self) -> int:
+    """Return the number of the class of its shade, 0 of none."""
+    return round(figures.SHADES * (self.probability or 0))
+
+
+class Document(NamedTuple):
+  """Hold the candidates of a question, in the order of their document, as a run shades them."""
+
+  system: str
+  said: str  # the threshold, or why nothing is shaded
+  sentences: list[Sentence]
+
+
+def documents(
+  runs: Runs, question: Question, rankings: Sequence[Sequence[Ranking]]
+) -> list[Document]:
+  """Return the document of a question by each run's first seed; [] where its candidates stand in no order."""
+  found: list[Document] = []
+  for system, seeds in zip(runs.systems, rankings, strict=True):
+    listed = system.content and seeds and question.id in seeds[0]
+    if not listed or not in_order([question]) or runs.task != "rerank":
+      continue
+    scores = [seeds[0][question.id][candidate.id] for candidate in question.candidates]
+    values = np.asarray(scores, np.float32).astype(np.float64)
+    probabilities: list[Any] = [None] * len(scores)
+    kept, said = (
+      np.zeros(len(scores), bool),
+      "not shaded: it did not rank the dev questions by which scores become probabilities",
+    )
+    try:
+      dev = system.content["selected_on"].split(", ")[1]
+      if fitted := calibration.of_run(system.name, system.seeds[0], dev):
+        least, probabilities = fitted.threshold(), fitted.probability(values).tolist()
+        kept = values >= least
+        said = (
+          f"kept at a probability of {float(fitted.probability(np.asarray(least))):.2f} or more"
+        )
+    except InputError as error:
+      said = f"not shaded: {str(error).partition(':')[0]}"
+    sentences = []
+    for one, probability, keep in zip(
+      question.candidates, probabilities, kept.tolist(), strict=True
+    ):
+      sentences.append(Sentence(one.text, one.label == 1, probability, keep))
+    found.append(Document(system.label, said, sentences))
+  return found
 
 
 def _score(score: float) -> float | str:

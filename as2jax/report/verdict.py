@@ -5,6 +5,7 @@ from typing import Any
 
 from as2jax.encoders import pretraining
 from as2jax.evaluation import compare, metrics, results, significance
+from as2jax.report import plots
 from as2jax.report.runs import Runs, System
 
 LEVEL = 0.05
@@ -13,6 +14,54 @@ PROTOCOL = {
   "retrieve": "one pool of sentences is ranked for every question",
 }
 Row = dict[str, Any]
+
+
+FIRST = "ranks a right answer first in {:.0f} of 100 questions"
+TOLD = {  # of the difference from the first system, by `compare`'s tests of models and of methods
+  (True, True): "the difference{} is larger than chance",
+  (
+    True,
+    False,
+  ): "the difference{} is larger than chance between these trained models, and not shown of other seeds",
+  (False, False): "these questions cannot tell whether the difference{} is chance",
+}
+
+
+def plain(runs: Runs, rows: Sequence[Row], first: Sequence[Row]) -> str:
+  """Say in one sentence how often each system ranks a right answer first, and whether that is chance.
+
+  Args:
+    rows: of `compare.compare`: P@1 or R@1, or where a system lacks these the page's first metric.
+    first: of the page's first metric, named where its tests tell otherwise.
+
+  """
+  named, parts = {system.name: system.label for system in runs.systems}, []
+  metric, _ = _metric(rows[0])
+  for row in sorted(rows, key=lambda row: -row["mean"]):
+    said = "in {:.0f}" if parts else FIRST
+    if metric not in ("P@1", "R@1"):
+      said = "{:.0f} %" if parts else f"has {metric} {{:.0f}} %"
+    parts.append(f"{named[row['system']]} {said.format(100 * row['mean'])}")
+  told, otherwise = (_told(named, of_metric) for of_metric in (rows, first))
+  if told != otherwise:
+    told = f"{told}; by {_metric(first[0])[0]}, {otherwise}"
+  if len(rows) == 1 and (before := plots.before_training(runs.systems[0])):
+    told = f"its {before.title} was {before.untrained:.3f} before training and is {before.best:.3f} at its best"
+  return f"{'; '.join(filter(None, (', '.join(parts), told)))}."
+
+
+def _told(named: dict[str, str], rows: Sequence[Row]) -> str:
+  """Say of which systems the difference from the first one is larger than chance."""
+  found: dict[str, list[str]] = {}
+  for row in rows[1:]:
+    models = row.get("p_randomization_holm", row["p_randomization"]) < LEVEL
+    methods = row["methods_note"] or row.get("p_methods_holm", row["p_methods"]) < LEVEL
+    found.setdefault(TOLD[models, bool(models and methods)], []).append(named[row["system"]])
+  said = []
+  for sentence, systems in found.items():
+    between = f" of {', '.join(systems)} from {named[rows[0]['system']]}"
+    said.append(sentence.format(between if len(rows) > 2 else ""))
+  return "; ".join(said)
 
 
 def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
@@ -88,7 +137,7 @@ def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:
   codes = set()
   for system, row in zip(runs.systems, rows, strict=True):
     found += [f"{system.label}: {line}" for line in _of_system(system, row, runs.split)]
-    codes.add((system.content or {}).get("identity", {}).get("code"))
+    codes.add(system.code)
   found += [row["groups_note"] for row in rows[:1] if row["groups_note"]]
   found += _of_data(runs.data_record)
   if len(codes - {None}) > 1:

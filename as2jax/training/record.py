@@ -270,6 +270,8 @@ def _of_code(config: Any) -> dict[str, Any]:
   names = (config.model.name, config.loss.name, config.encoder.name)
   modules = tuple(name.partition(":")[0] for name in names if ":" in name)
   found: dict[str, Any] = {"code": version.source_digest(modules), "versions": results.versions()}
+  if modules:  # the code of as2jax alone, by which runs of one's own classes compare with others
+    found["package"] = version.source_digest()
   if sent := version.source():  # only on a machine that the source was sent to
     found["source"] = sent
   return found

@@ -20,7 +20,7 @@ from as2jax.data.inputs import protocol as fitted
 from as2jax.experiments.sweeps import local_executor, points
 from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.runtime import registry
+from as2jax.runtime import registry, version
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
 
@@ -80,6 +80,8 @@ def test_it_trains_with_its_loss_and_its_input(trained, config):
   third = len(losses) // 3
   assert third > 2 and np.mean(losses[-third:]) < 0.9 * np.mean(losses[:third])
   assert results(trained)["parameters"]["all"] > 0
+  identity = results(trained)["identity"]
+  assert identity["package"] == version.source_digest() != identity["code"]
   learnt = tiny.best_parameters(trained)
   assert learnt["my_length/kernel"].shape == (1, 1, 1) and learnt["my_map/kernel"].shape[-1] == 8
   (kept,) = (trained / "inputs").glob("relative_length.json")

@@ -23,7 +23,7 @@ from as2jax.report import make, runs
 from as2jax.report.runs import licence
 from configs import wikiqa_baseline
 
-SECTIONS = ["verdict", "systems", "answering", "questions", "identity"]
+SECTIONS = ["verdict", "answering", "questions", "explanations", "identity"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def results(folder):
 
 def figures(shown):
   """The numbers of the table of systems, which comes first: a list of cells a row."""
-  section = next(n for n, (tag, a, _) in enumerate(shown.elements) if a.get("id") == "systems")
+  section = next(n for n, (tag, a, _) in enumerate(shown.elements) if a.get("id") == "verdict")
   rows = []
   for tag, attributes, text in shown.elements[section:]:
     if tag == "tr":
@@ -78,21 +78,39 @@ def test_its_numbers_are_those_of_the_results(page_of_two):
 def test_it_has_its_sections_and_says_how_to_repeat_it(page_of_two):
   shown, folders = page_of_two
   assert [a["id"] for a, _ in shown.of("section")] == SECTIONS
-  assert [a["href"] for a, _ in shown.of("a")][1:] == [f"#{id}" for id in SECTIONS]
+  assert [a["href"] for a, _ in shown.of("a")][1:6] == [f"#{id}" for id in SECTIONS]
   (_, code), *_ = shown.of("code")
   assert code.startswith(f"as2jax report {folders[0]} {folders[1]} -o ")
-  (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
+  (_, verdict), *_ = shown.of("p", **{"class": "behind"})
   p = re.search(r"These models: p [=<] ?[\d.]+ by the randomization test", verdict)
   for attributes, _ in shown.of("svg"):
     assert attributes["role"] == "img" and attributes["aria-label"].strip(". ")
   assert p and "54 questions" in verdict
 
 
-def test_the_verdict_names_the_better_system_and_what_speaks_against_it(finished_run, tmp_path):
+def test_the_verdict_names_the_better_system_and_what_speaks_against_it(
+  finished_run, tmp_path, capsys
+):
   folders = [str(finished_run(name)) for name in ("word_overlap", "triplet")]
   shown = page_cases.Page(make.make(folders, tmp_path / "x.html").read_text())
-  (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
+  (_, verdict), *_ = shown.of("p", **{"class": "behind"})
   mean = [results(folder)["map[sample-clean/test]"]["mean"] for folder in folders]
+  capsys.readouterr()
+  assert app.run(["compare", *folders, "--metrics=p@1,map", "--format=json"]) == 0
+  rows = list(map(json.loads, capsys.readouterr().out.splitlines()))
+  told = []
+  for row in rows[1::2]:
+    found = "the difference is larger than", "these questions cannot tell whether the difference is"
+    told.append(f"{found[row['p_randomization'] > 0.05]} chance")
+  first, second = sorted(rows[:2], key=lambda row: -row["mean"])
+  named = [pathlib.Path(row["system"]).name for row in (first, second)]
+  assert shown.of("p", **{"class": "verdict"})[0][1] == (
+    f"{named[0]} ranks a right answer first in {100 * first['mean']:.0f} of 100 questions, {named[1]} in "
+    f"{100 * second['mean']:.0f}; {'; by MAP, '.join(dict.fromkeys(told))}."
+  )
+  tags = [tag if tag != "p" else a.get("class") for tag, a, _ in shown.elements]
+  places = [tags.index(name) for name in ("verdict", "svg", "details", "behind", "table")]
+  assert places == sorted(places) and "note" not in tags[: places[1]]
   assert f"{abs(mean[1] - mean[0]):.3f} ±" in verdict
   assert "(54 questions of 17 groups; seeds: 1 against 1)" in verdict
   assert "cannot be told from one seed" in verdict
@@ -161,7 +179,8 @@ def test_a_pools_questions_have_what_both_systems_found(tmp_path):
   assert [(folder / make.NAME).exists() for folder in folders] == [True, False]
   make.make(list(map(str, folders)), tmp_path / "x.html")
   shown = page_cases.Page((tmp_path / "x.html").read_text())
-  assert "MRR" in shown.of("p", **{"class": "verdict"})[0][1]
+  assert "MRR" in shown.of("p", **{"class": "behind"})[0][1]
+  assert "ranks a right answer first in" in shown.of("p", **{"class": "verdict"})[0][1]
   ids = [text for _, text in shown.of("small")]
   actual = [trec_files.read_run(folder / "eval/test/run.trec") for folder in folders]
   for id, question in zip(ids, shown.candidates(), strict=True):
@@ -195,6 +214,7 @@ def test_hostile_texts_stay_texts(tmp_path):
   assert not [name for _, a, _ in shown.elements for name in a if name.startswith("on")]
   texts = [text for question in shown.candidates() for _, text, _ in question["c"]]
   assert any(page_cases.HOSTILE in text for text in texts)
+  assert any(page_cases.HOSTILE in text for a, text in shown.of("span") if "title" in a)
   assert f"0 {page_cases.HOSTILE}" in [text for _, text in shown.of("button")]
   assert shown.of("title")[0][1] == run.name
 
@@ -222,7 +242,7 @@ def test_the_command_and_the_run_write_it(finished_run, tmp_path, monkeypatch):
   run, other = str(finished_run("bm25")), str(finished_run("word_overlap"))
   monkeypatch.chdir(tmp_path)
   assert app.run(["report", run, other, "-o", "a.html", "--metrics=mrr,map"]) == 0
-  verdict = lambda path: page_cases.Page(path.read_text()).of("p", **{"class": "verdict"})[0][1]
+  verdict = lambda path: page_cases.Page(path.read_text()).of("p", **{"class": "behind"})[0][1]
   again = open_run(other).report(tmp_path / "b.html", against=[run], metrics=("mrr", "map"))
   assert "MRR" in verdict(again) and verdict(again) == verdict(tmp_path / "a.html")
 

@@ -1,5 +1,6 @@
 """Figures: intervals, curves of every seed, axes, colours."""
 
+import dataclasses
 import xml.etree.ElementTree as tree
 
 import numpy as np
@@ -21,11 +22,14 @@ def shapes(drawing, tag):
 
 
 def test_intervals_have_means_and_half_widths():
-  marks = [plots.Mark("rate=<1e-5>", 0.6, 0.05, 1), plots.Mark("gain", 12.34, 1.0)]
+  marks = [plots.Mark("rate=<1e-5>", 0.6, 0.05, 1), plots.Mark("gain", 0.98, 0.1)]
   drawn = plots.intervals({"": marks, "MRR": [plots.Mark("a", 0.83)]}, "MAP on dev")
   assert [a["class"] for a, *_ in shapes(drawn, "circle")] == ["f-c1", "f-c0", "f-c0"]
   texts = {text for _, text, _ in shapes(drawn, "text")}
-  assert {"rate=<1e-5>", "0.600 ± 0.050", "12.340 ± 1.000", "MRR", "0.830"} <= texts
+  assert {"rate=<1e-5>", "0.600 ± 0.050", "0.980 ± 0.100", "MRR", "0.830"} <= texts
+  lines = [a["points"] for a, *_ in shapes(drawn, "polyline") if a["class"] == "d-c0"]
+  assert float(lines[0].split()[1].split(",")[0]) == plots.WIDE - plots.EDGE  # the axis ends at 1
+  assert "1" in texts and not {"1.05", "1.1", "1.2"} & texts
 
 
 def system(label="x"):
@@ -39,7 +43,7 @@ def system(label="x"):
   content = {
     "selected_on": "map, dev, clean",
     "data": {"name": "d"},
-    "seeds": [{"seed": seed, "best_step": 10, "steps": 30} for seed in (0, 1)],
+    "seeds": [{"seed": n, "best_step": 10, "steps": 30, "best_value": 0.4} for n in (0, 1)],
   }
   scores = RunScores(label, "d-clean/test", ("Q1",), {"map": np.ones((2, 1))})
   return System(label, label, scores, content, {}, tuple(rows))
@@ -54,6 +58,83 @@ def test_every_seed_has_its_curve_with_the_best_marked():
   attributes, _, tip = rings[0]
   assert tip == "x, seed 0, best: 0.4000"
   assert f"{attributes['cx']},{attributes['cy']}" == lines[0]["points"].split()[1]
+
+
+MEANS = {"a": 0.46, "b": 0.782, "c": 0.7, "d": 0.6}
+P = {"b": (0.01, 0.02), "c": (0.01, 0.3), "d": (0.2, 0.4)}  # of models, of methods
+
+
+def rows(systems, metric="p@1[d-clean/test]", p=P):
+  found = []
+  for name in systems:
+    row = {
+      "metric": metric,
+      "system": name,
+      "mean": MEANS[name],
+      "half_width": None,
+      "methods_note": "",
+    }
+    found.append(row | dict(zip(("p_randomization", "p_methods"), p.get(name, ()))))
+  return found
+
+
+@pytest.mark.parametrize(
+  "measured, first, said",
+  [
+    (
+      rows("ab"),
+      rows("ab"),
+      "b ranks a right answer first in 78 of 100 questions, a in 46; the difference is larger than chance.",
+    ),
+    (rows("ad"), rows("ad"), "; these questions cannot tell whether the difference is chance."),
+    (
+      rows("ab"),
+      rows("ab", "mrr[d]", {"b": (0.5, 0.6)}),
+      "than chance; by MRR, these questions cannot tell whether the difference is chance.",
+    ),
+    (
+      rows("abcd"),
+      rows("abcd"),
+      "b ranks a right answer first in 78 of 100 questions, c in 70, d in 60, a in 46; the difference of b from a is "
+      "larger than chance; the difference of c from a is larger than chance between these trained models, and not shown of other seeds; these "
+      "questions cannot tell whether the difference of d from a is chance.",
+    ),
+    (
+      rows("ab", "map[d]"),
+      rows("ab", "map[d]"),
+      "b has MAP 78 %, a 46 %; the difference is larger than chance.",
+    ),
+    (
+      rows("b"),
+      rows("b"),
+      "b ranks a right answer first in 78 of 100 questions; its MAP on dev was 0.200 before training and is 0.400 at its best.",
+    ),
+  ],
+)
+def test_the_verdict_is_one_plain_sentence(measured, first, said):
+  runs = Runs(tuple(system(row["system"]) for row in measured), "test", {}, (), "")
+  assert verdict.plain(runs, measured, first).endswith(said)
+  untold = [
+    row | {"methods_note": "cannot be told from one seed", "p_methods": None}
+    for row in measured[1:2]
+  ]
+  told = verdict.plain(runs, [*measured[:1], *untold], first[:2]) if untold else said
+  assert "other seeds" not in told
+
+
+def test_code_of_ones_own_is_no_other_version_of_ours():
+  def caveats(**identity):
+    own = dataclasses.replace(system("own"), config={"model": {"name": "mine:Bag"}})
+    own.content["identity"] = {"code": "ours and mine", **identity}
+    ours = system("ours")
+    ours.content["identity"] = {"code": "ours"}
+    for one in (own, ours):
+      one.content["seeds"] = ()
+    same = {"seeds": 2, "note": "", "groups_note": "", "metric": "map[d]"}
+    return verdict.caveats(Runs((own, ours), "dev", {}, (), ""), [same, same])
+
+  assert caveats() == caveats(package="ours") == []  # runs of before do not tell the two apart
+  assert caveats(package="older") == ["the runs were made by different versions of the code"]
 
 
 def test_runs_that_other_metrics_select_are_not_said_to_share_one():
