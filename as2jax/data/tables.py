@@ -114,7 +114,7 @@ def open_table(source: Any) -> Table:
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
-  if is_hub(source):
+  if os.fspath(source).startswith(HUB):
     return _of_hub(os.fspath(source))
   path = epath.Path(source).expanduser()
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix

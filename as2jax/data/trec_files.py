@@ -112,6 +112,16 @@ def open_qrels(address: str, split: str = "test") -> dict[str, dict[str, int]]:
   return table
 
 
+def of_beir(address: str) -> bool:
+  """Tell whether judgements, as `open_qrels` takes them, are BEIR's: a folder, a file or `irds:beir/…`."""
+  kind, _, name = address.partition(":")
+  path = epath.Path(address).expanduser()
+  if kind == "irds" or path.is_dir():
+    return path.is_dir() or name.startswith("beir/")
+  with opened(path) as file:
+    return file.readline().removeprefix(BYTE_ORDER_MARK).split() == BEIR
+
+
 def write_per_question(
   path: epath.PathLike,
   question_ids: Sequence[str],

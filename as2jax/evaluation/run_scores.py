@@ -179,7 +179,8 @@ def by_judgements(
 ) -> list[RunScores]:
   """Measure run files of any origin by judgements, as trec_eval does but for ties.
 
-  A judged question that a file lacks counts 0; what is not judged is not right.
+  A judged question that a file lacks counts 0; what is not judged is not right. By BEIR's judgements a query's own
+  document, which has its id, is left out of a run (as by its `ignore_identical_ids`).
 
   Args:
     names: run files, those of one system's seeds joined by commas or as `NAME=PATTERN`.
@@ -197,22 +198,26 @@ def by_judgements(
     )
   judgements = trec_files.open_qrels(qrels, split)
   fingerprint = hashlib.sha256(json.dumps(judgements, sort_keys=True).encode()).hexdigest()
-  loaded, counted = [], []
+  loaded, counted, of_beir = [], [], trec_files.of_beir(qrels)
   for name in names:
     called, files = files_of(name)
-    tables, lacking = {}, 0
+    tables, lacking, own = {}, 0, 0
     for file in files:
       run = trec_files.read_run(file)
+      if of_beir:
+        own = max(own, sum(ranked.pop(query, None) is not None for query, ranked in run.items()))
       lacking = max(lacking, len(judgements.keys() - run.keys()))
       tables[file] = _judged(file, run, judgements, measures, ties)
     counted, values, fields = _values(called, tables, rule, counted)
+    notes = [f"lacks {lacking} of {len(judgements)} questions"] * bool(lacking)
+    notes += [f"without the query's own document, as BEIR's, in {own}"] * bool(own)
     one = RunScores(
       called,
       f"{epath.Path(qrels).name}-{rule}",
       tuple(question for question, *_ in counted),
       values,
       name in deterministic,
-      f"lacks {lacking} of {len(judgements)} questions" if lacking else "",
+      "; ".join(notes),
       fingerprint=fingerprint,
       **fields,
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from as2jax.encoders import pretraining
-from as2jax.evaluation import compare, results, significance, tables
+from as2jax.evaluation import compare, metrics, results, significance, tables
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.runtime.files import write_whole
 
@@ -20,9 +20,10 @@ SAMPLES = 100_000  # of the randomization tests
 
 def one_system(title: str, seeds: Sequence[int], runs: Sequence[RunScores]) -> RunScores:
   """Return runs of one seed each as one system; a note names the seeds that it is of."""
-  values = {}
+  values, tied = {}, {}
   for metric in runs[0].values:
     values[metric] = np.concatenate([run.metric(metric) for run in runs])
+    tied[metric] = max(run.tied.get(metric, 0) for run in runs)
   noted = {seed: run.note for seed, run in zip(seeds, runs, strict=True) if run.note}
   note = next(iter(noted.values()), "")
   if 0 < len(noted) < len(runs):
@@ -31,6 +32,7 @@ def one_system(title: str, seeds: Sequence[int], runs: Sequence[RunScores]) -> R
     runs[0],
     name=title,
     values=values,
+    tied=tied,
     deterministic=all(run.deterministic for run in runs),
     note=note,
     origins=sum((tuple(run.origins) for run in runs), ()),
@@ -43,7 +45,10 @@ def short(value: float) -> str:
 
 
 def cell(scores: RunScores, metric: str, counted: bool = False) -> str:
-  """Return the figure of a metric with its half-width and the s.d. over seeds; `counted` adds the number of seeds."""
+  """Return the figure of a metric with its half-width and the s.d. over seeds; `counted` adds the number of seeds.
+
+  Where candidates are tied in more than a tenth of the questions, it says so.
+  """
   width = number = ""
   if metric in scores.values:
     values = scores.metric(metric)
@@ -58,7 +63,9 @@ def cell(scores: RunScores, metric: str, counted: bool = False) -> str:
     if entry is None:
       return ""
     mean, sd = entry["mean"], entry["sd"]
-  return short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
+  figure = short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
+  tied = metrics.tied_text(scores.tied.get(metric), len(scores.ids))
+  return f"{figure}; {tied}" if tied else figure
 
 
 def strata(scores: RunScores, every: RunScores, metric: str) -> dict[str, str]:

@@ -434,6 +434,13 @@ def test_anybodys_run_files_by_judgements(run_files, capsys, monkeypatch):
   for address in ("beir", "beir/qrels/test.tsv", "irds:a/b"):
     other = rows_of(capsys, *command[:2], f"--qrels={address}", command[3])
     assert [row | {"metric": ""} for row in other] == [row | {"metric": ""} for row in plain]
+  (asked, right), *_ = [judgement[:2] for judgement in judged if judgement[-1] > 0]
+  pathlib.Path("own.run").write_text(
+    f"{asked} Q0 {asked} 1 9 x\n{asked} Q0 {right} 2 8 x\n"
+  )  # as of ArguAna, where a query is a document
+  for qrels, first in (("beir", 1), ("beir/qrels/test.tsv", 1), ("irds:a/b", 0), ("qrels.txt", 0)):
+    found = as2jax.evaluate("own.run", qrels=qrels, measures="P@1")
+    assert found.values["P@1"].sum() == first and ("as BEIR's, in 1" in found.note) == first
   ours = as2jax.evaluate("ours=ours-*.run", qrels="beir", name="theirs", measures="nDCG@10,AP")
   bm25 = as2jax.evaluate("bm25.run", qrels="qrels.txt", deterministic=True)
   assert "theirs on beir-all: 40 questions" in str(ours)

@@ -1,6 +1,7 @@
 import math
 import os
 import pathlib
+import re
 import unicodedata
 
 import numpy as np
@@ -44,7 +45,15 @@ def test_words():
   given = words.plain_words("हिन्दी क्या है? x\u0304-ray, \u0301.")
   assert given == "हिन्दी क्या है x\u0304 ray".split()
   assert words.plain_form(decomposed) == words.plain_form("ZÜRICH, 한국!")
-  assert words.plain_words("Lee (李小龍) was an actor") == "lee 李小龍 was an actor".split()
+  quoted = "Lee (李小龍) was an actor"
+  assert words.plain_words(quoted) == "lee 李小龍 was an actor".split()
+  assert words.words(quoted)[2] == ("李小龍", 5, 8)  # and so where words have a place in their text
+  thai = [("เ", 0, 1), ("ท", 1, 2), ("พ", 2, 3), ("iphone", 4, 10), ("ไ", 11, 12), ("ม้", 12, 14)]
+  assert words.words("เทพ iPhone ไม้") == thai
+  for text in ("Don't, O'Neill\u2019s 3.5", "हिन्दी क्या है?", "in Zürich 北京"):
+    plain = re.finditer(r"[\w\u0900-\u0965]+(?:['\u2019]\w+)*|\S", text)
+    expected = [(m.group().lower().replace("\u2019", "'"), *m.span()) for m in plain]
+    assert words.words(text) == expected
 
 
 UNSPACED = [  # question, the words of it, candidates of which the first is right

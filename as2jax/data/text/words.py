@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -32,9 +33,18 @@ _CHUNK = 4096  # texts tokenised at once: what the library returns is far larger
 
 
 def words(text: str) -> list[tuple[str, int, int]]:
-  """Return the words and punctuation marks of `text`: lower-cased form, first character, end."""
-  pattern = word_pattern(marks(text))
-  return [(m.group().lower().replace("\u2019", "'"), *m.span()) for m in pattern.finditer(text)]
+  """Return the words and punctuation marks of `text`: lower-cased form, first character, end.
+
+  No two share a character: in a text of a script without spaces each of its characters is a word.
+  """
+  found = []
+  unspaced = not text.isascii() and _is_unspaced("".join(_runs(text)))
+  for match in word_pattern(marks(text)).finditer(text):
+    start = match.start()
+    for part in _characters(match.group()) if unspaced else (match.group(),):
+      found.append((part.lower().replace("\u2019", "'"), start, start + len(part)))
+      start += len(part)
+  return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -58,28 +68,30 @@ def plain_words(text: str) -> list[str]:
   name in such a script that is quoted in a text of another stays one.
   """
   runs = _runs(text)
-  letters = "".join(runs)
-  unspaced = 0 if letters.isascii() else len(UNSPACED.findall(letters))
-  if (1 + LETTERS) * unspaced < len(letters) or not unspaced:
+  if not _is_unspaced("".join(runs)):
     return runs
-  return [word for run in runs for word in _segments(run)]
+  return [word for run in runs for word in _pairs(run)]
 
 
-def _segments(run: str) -> list[str]:
-  """Return the words of a run of a text in scripts without spaces; a letter and its marks are one."""
-  found, own = [], marks(run)
-  for part in re.findall(f"[{_UNSPACED}][{_UNSPACED}{own}]*|[^{_UNSPACED}]+", run):
-    if not UNSPACED.match(part):
-      found.append(part)
-      continue
-    characters = [part[0]]
-    for character in part[1:]:
-      if character in own:
-        characters[-1] += character
-      else:
-        characters.append(character)
-    pairs = list(map("".join, zip(characters, characters[1:])))
-    found += pairs or characters
+def _is_unspaced(letters: str) -> bool:
+  """Tell whether a text with these letters is in a script without spaces, and does not only quote one."""
+  unspaced = 0 if letters.isascii() else len(UNSPACED.findall(letters))
+  return unspaced > 0 and (1 + LETTERS) * unspaced >= len(letters)
+
+
+def _characters(run: str) -> list[str]:
+  """Return the characters of scripts without spaces in a run, with their marks, and what lies between."""
+  own = marks(run)
+  following = f"[{own}]*" if own else ""
+  return re.findall(f"[{_UNSPACED}]{following}|[^{_UNSPACED}]+", run)
+
+
+def _pairs(run: str) -> list[str]:
+  """Return each two neighbouring characters of scripts without spaces, and what lies between."""
+  found = []
+  for _, group in itertools.groupby(_characters(run), lambda part: bool(UNSPACED.match(part))):
+    parts = list(group)
+    found += list(map("".join, itertools.pairwise(parts))) or parts
   return found
 
 
