@@ -64,8 +64,9 @@ def cell(scores: RunScores, metric: str, counted: bool = False) -> str:
       return ""
     mean, sd = entry["mean"], entry["sd"]
   figure = short(mean) + width + ("" if sd is None else f" ({short(sd)}{number})")
-  tied = metrics.tied_text(scores.tied.get(metric), len(scores.ids))
-  return f"{figure}; {tied}" if tied else figure
+  if metrics.tied_text(scores.tied.get(metric), len(scores.ids)):
+    figure += f", ties in {scores.tied[metric]} of {len(scores.ids)}"
+  return figure
 
 
 def strata(scores: RunScores, every: RunScores, metric: str) -> dict[str, str]:
