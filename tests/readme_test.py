@@ -12,7 +12,10 @@ import typer
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
+from as2jax.data import tables
 from as2jax.data.dataset import SPECS
+from as2jax.encoders import family as families
+from as2jax.inference import serve
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("as2jax", "configs", "launch", "tests")
@@ -73,6 +76,28 @@ def test_the_commands_are_read():
   assert {"as2jax.main", "launch.benchmarks"} <= {module_of(words) for words in every}
   assert sum(words[0] == "as2jax" for words in every) >= 20
   assert sum(any(w.startswith("--config=") for w in words) for words in every) > 30
+
+
+def test_what_we_read_and_speak_stands_on_tests():
+  """Each name of the table is in the file of a test of its row, and nothing that we name is missing."""
+  page = (ROOT / "as2jax/data/README.md").read_text(encoding="utf-8")
+  table = page.partition("## What we read, what we speak")[2].partition("\n## ")[0]
+  named = set()
+  for line in table.strip().splitlines()[2:]:
+    _, names, tests = line.strip("| ").split(" | ")
+    sources = ""
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests):
+      source = (ROOT / file).read_text(encoding="utf-8")
+      assert f"\ndef {test}(" in source, f"{file} has no {test}"
+      sources += source
+    for name in re.findall(r"`([^`]+)`", names):
+      assert name in sources, f"{name}: {tests} does not name it"
+      named.add(name)
+  service = (ROOT / "as2jax/inference/serve.py").read_text()
+  paths = re.findall(r'@app\.\w+\("(/[\w/]+)"\)', service)
+  assert {*tables.SUFFIXES, *families.transformers(), *serve.RERANK, *paths} <= named
+  extras = {name for name in named if name.startswith(("hub:", "irds:"))}
+  assert len(extras) == 4 and len(paths) > 6
 
 
 def verb_of(words):
