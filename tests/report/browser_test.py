@@ -119,6 +119,11 @@ def test_it_fits_the_window_in_both_themes(browser, page, width, theme):
   browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
   opened(browser, page)
   assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+  cut = (
+    "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
+    " && !e.closest('.scroll')).map(e => e.outerHTML)"
+  )
+  assert browser.execute_script(cut) == []
   paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
   assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 24, 28)"}[theme]
   browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -176,7 +176,14 @@ def test_colours_can_be_read_in_both_themes():
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
   for theme in (0, 1):
-    paper = luminance(figures.COLOURS["paper"][theme])
+    ink, paper, first = (figures.COLOURS[name][theme] for name in ("ink", "paper", "c0"))
+    behind = "#"  # a sentence whose probability is 1
+    for at in (1, 3, 5):
+      mixed = [int(colour[at : at + 2], 16) for colour in (first, paper)]
+      behind += f"{np.dot(mixed, [figures.DARKEST, 100 - figures.DARKEST]) // 100:02x}"
+    low, high = sorted((luminance(ink), luminance(behind)))
+    assert (high + 0.05) / (low + 0.05) >= 4.5 and figures.DARKEST >= 40
+    paper = luminance(paper)
     for name, pair in figures.COLOURS.items():
       if name not in ("paper", "grid"):
         low, high = sorted((paper, luminance(pair[theme])))
