@@ -356,19 +356,19 @@ def answer(
     if file != "-" and not pathlib.Path(file).is_file():
       raise InputError(f"{file}: there is no such file: name a document, or - for standard input")
     data = sys.stdin.buffer.read() if file == "-" else pathlib.Path(file).read_bytes()
-    documents.append(decoded(data, "standard input" if file == "-" else file))
+    where = "standard input" if file == "-" else file
+    documents.append(decoded(data, where))
+    if "\0" in documents[-1]:
+      raise InputError(f"{where} holds NUL, as no text does: name a document in UTF-8")
   process.quiet_libraries()
   from as2jax.inference.open import load
 
   ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code, label=label)
   selection = ranker.select(question, documents, top_k=top, threshold=least)
   if form == "json":
+    chosen = set(selection.sentences)
     for one in selection.sentences if prune else selection.every:
-      row = {
-        "file": files[one.document],
-        **dataclasses.asdict(one),
-        "kept": one in selection.sentences,
-      }
+      row = {"file": files[one.document], **dataclasses.asdict(one), "kept": one in chosen}
       output.emit(form, [row], str)
     return
   for number, text in enumerate(documents):

@@ -66,6 +66,23 @@ def test_nothing_is_cut_in_silence(ranker, monkeypatch, caplog):
   assert "2 of 5 sentences have more than 3 tokens" in caplog.text
 
 
+@pytest.mark.parametrize("system, size", [("bm25", 10_000_000), ("triplet", 200_000)])
+def test_what_is_large_gets_the_right_answer(system, size, finished_run, caplog):
+  ranker, asked = as2jax.load(finished_run(system)), "who sat on the mat"
+  lines = [f"The number {i} is {'very ' * 40}odd.\n" for i in range(size // 230)]
+  lines.insert(len(lines) // 2, "The cat sat on the mat.\n")
+  document = "".join(lines)
+  found = ranker.select(asked, document, threshold=None, top_k=1)
+  assert [one.text for one in found.every] == [line.strip() for line in lines]
+  assert all(document[one.start : one.end] == one.text for one in found.every)
+  assert found.text == ranker.rank(asked, [one.text for one in found.every], top_k=1)[0].text
+  of_page = ranker.select(document, PAGE, threshold=None, top_k=1)  # a question as long
+  if system == "bm25":
+    assert found.text == of_page.text == "The cat sat on the mat."
+  else:
+    assert len(of_page.every) == 5 and "1 of 1 questions have more than" in caplog.text
+
+
 @pytest.mark.parametrize(
   ("document", "options", "said"),
   [
@@ -165,3 +182,5 @@ def test_the_verb_marks_prunes_and_lists(ranker, tmp_path, capsys):
   ) == 5
   assert app.run(["answer", str(ranker.source), "who", str(tmp_path / "none")]) == 2
   assert "none: there is no such file" in capsys.readouterr().err
+  page.write_bytes(b"Ice.\0")
+  assert app.run(asked) == 2 and "page.md holds NUL, as no text" in capsys.readouterr().err

@@ -4,6 +4,7 @@ those in which an annotator's answer begins.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections import Counter
@@ -21,6 +22,7 @@ from as2jax.runtime.errors import InputError
 PARAGRAPHS = 3  # that give a question's candidates
 # Of `squad_parts`: 44 articles of train-v1.1 and 14 of dev-v1.1's 48 train; 5 are dev, the other 29 test.
 PARTED = "dev-v1.1.json"
+_spans = functools.lru_cache(maxsize=64)(sentence_spans)  # of a paragraph, asked by each question
 HELD_OUT = 0.09  # of the training articles: about 7,801 of 79,554 + 7,801 questions (Cross-VAE)
 
 
@@ -44,7 +46,7 @@ class Paragraph:
 
   def passages(self) -> tuple[Passage, ...]:
     """Return the sentences in order; of equal sentences only the first counts."""
-    texts = [self.text[start:end] for start, end in sentence_spans(self.text)]
+    texts = [self.text[start:end] for start, end in _spans(self.text)]
     title = self.title.replace("_", " ")
     around = ["", *texts, ""]
     passages: dict[str, Passage] = {}
@@ -57,7 +59,7 @@ class Paragraph:
   def right(self, asked: Asked) -> dict[str, int]:
     """Votes by the text of the sentence in which the answers to a question begin."""
     votes: Counter[str] = Counter()
-    spans = sentence_spans(self.text)
+    spans = _spans(self.text)
     for at, _ in asked.answers:
       # White space belongs to the sentence behind it: an answer may begin with it.
       start, end = next(span for span in spans if at < span[1])

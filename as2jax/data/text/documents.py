@@ -14,10 +14,13 @@ _ITEM = re.compile(r"\s*(?:[-*+•]|(\d{1,9})[.)])\s")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _MARKER = re.compile(r"\s*(?:(?:[-*+•]|\d{1,9}[.)]|#{1,6})\s+|>\s*)")
 _QUOTE = re.compile(r" {0,3}>")
-_TABLE = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?\s*$")  # below a table's first row
-_RULE = re.compile(
-  r"\s*(?:=+|-{3,}|\*{3,}|_{3,})?\s*$"
-)  # an empty line, a line below a heading, a rule
+# Possessive: a line of a megabyte of spaces takes no hours.
+_TABLE = re.compile(  # below a table's first row
+  r"\s*+\|?+\s*+:?+-++:?+\s*+(?:\|\s*+:?+-++:?+\s*+)++\|?+\s*+$"
+)
+_RULE = re.compile(  # an empty line, a line below a heading, a rule
+  r"\s*+(?:=++|-{3,}+|\*{3,}+|_{3,}+)?+\s*+$"
+)
 _IDEOGRAPHIC_END = re.compile(r"[。！？｡]+[」』”’）)\]]*")
 _WORD = re.compile(r"\w")
 

@@ -1,6 +1,8 @@
 """Sentences of documents: offsets in the text as it is, blocks of Markdown apart."""
 
+import itertools
 import re
+import time
 
 import numpy as np
 
@@ -112,3 +114,19 @@ def test_offsets_hold_in_ten_thousand_documents():
       left += text[before:start]
       before = end
     assert not re.search(r"[^\W\d_]", left + text[before:]), text
+
+
+def test_no_text_takes_more_than_linear_time():
+  """A second for all; where one were quadratic, many for it."""
+  began = time.process_time()
+  for begin, part in itertools.product(("x.", "a|b\n"), HARD):
+    text = begin + part * (100_000 // len(part))
+    spans = document_spans(text + "x")
+    assert spans[-1][1] == len(text) + 1
+  assert time.process_time() - began < 10
+
+
+HARD = (
+  *" \n.|-=#>[`。\x85",
+  *("\n ", ". ", "A. ", '"', " -|", "[1]", ":1, 2", "- a\n", "```\n````\n", "水。"),
+)
