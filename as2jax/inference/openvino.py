@@ -3,6 +3,7 @@
 OpenVINO has bfloat16 and 8-bit products where the processor has them, which XLA:CPU does not use.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from as2jax.encoders.bert import BertEncoder
 from as2jax.evaluation import predict
 from as2jax.runtime.errors import InputError
 
+# OpenVINO's telemetry would tell of each import, from a fork of this process, which has threads.
+sys.modules.setdefault("openvino_telemetry", None)
 BACKENDS = ("jax", "openvino", "openvino-int8")
 STATES = "openvino"  # the input of a batch that holds the token vectors
 GELU = {"gelu": "erf", "gelu_new": "tanh"}
