@@ -407,7 +407,9 @@ def serve(
 
   how = {"allow_code": allow_code, "label": label, "backend": backend}
   ranker = load(run, seed="best" if seed is None else seed, **how)
-  opened_index = Index.open(index_folder, allow_code=allow_code) if index_folder else None
+  opened_index = None
+  if index_folder:
+    opened_index = Index.open(index_folder, allow_code=allow_code, beside=ranker)
   preemption.stop_listening()  # the server does
   options = {"limits": service.Limits(queue=queue, shutdown=shutdown), "allow_hosts": allow_host}
   service.serve(ranker, opened_index, host=host, port=port, token=token, **options)

@@ -7,9 +7,10 @@ candidate's example. Each host makes its part of a batch; every host gets the ou
 import collections
 import dataclasses
 import functools
+import math
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,6 +34,7 @@ KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 SHORT = 128  # tokens of a short row
 BATCHES = 4  # batches of short texts from which a second program and last batch pay
 FINE = 4096  # tokens a shard below which requests have more sizes to choose from
+COMMON = 512  # tokens of a common request: a question with ten candidates
 SHORTEST = 32  # tokens of the shortest row
 DIVERGED = (
   "the weights are damaged, or training has diverged; lower optimizer.rate, or take "
@@ -162,26 +164,36 @@ class Predictor:
     self._batchers = [*self._batchers, (key, batcher)][-KEPT:]
     return batcher
 
-  def warm_up(self, variables: Any, questions: Sequence[Question]) -> None:
-    """Compile the programs of every size that a request's batches may have, by any `questions`."""
+  def programs(self, variables: Any, questions: Sequence[Question]) -> Iterator[bool]:
+    """Compile the programs of every size that a request's batches may have, by any `questions`.
+
+    Yield True after each, those first that requests of about `COMMON` tokens need. Nothing is computed.
+    """
     whole = self.components.predict_batcher(questions, self.layout, cache=False)
     batchers, here = sizes(whole), sharding.local_shards(self.mesh, whole.shards)
     short = short_rows(whole) if self._on_cpu else None
     if short is not None:
       batchers.append(short)
-    for batcher in batchers:
+    compared = not self.model.encodes
+
+    def far(batcher: Batcher) -> float:
+      limits = batcher.sampler.limits
+      return abs(math.log(limits.rows * limits.row_length / COMMON))
+
+    for batcher in sorted(batchers, key=far):
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
       packed = batcher.sampler.limits.packed
       for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
         batch = batcher.batch(plan, len(plan), (batcher.rows[-1], length), only=here)
         placed = sharding.place(batch, self.mesh, shards=batcher.shards, spec=sharding.PREDICTED)
-        output = self.step(variables, placed)
-    if self.model.encodes:
-      width = output.units.shape[-1]
-      for count in (FEW_PAIRS, PAIRS):
-        vectors = np.ones((self.seeds, count, width), np.float32)
-        output = self.compare(variables, (vectors, vectors))
-    jax.block_until_ready(output)
+        lowered = self.step.lower(variables, placed)
+        lowered.compile()  # which a call of the step finds
+        if not compared:
+          compared, width = True, lowered.out_info.units.shape[-1]
+          for count in (FEW_PAIRS, PAIRS):
+            vectors = np.ones((self.seeds, count, width), np.float32)
+            self.compare.lower(variables, (vectors, vectors)).compile()
+        yield True
 
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False

@@ -213,16 +213,23 @@ class Index(Shown):
 
   @classmethod
   def open(
-    cls, path: str | os.PathLike, *, ranker: Ranker | None = None, allow_code: bool = False
+    cls,
+    path: str | os.PathLike,
+    *,
+    ranker: Ranker | None = None,
+    allow_code: bool = False,
+    beside: Ranker | None = None,
   ) -> "Index":
     """Opens an index by its folder; without the `ranker` that made it, loads that from where it was.
 
-    `allow_code` is that of `as2jax.load`.
+    `allow_code` is that of `as2jax.load`; `beside`, a ranker that is open, saves it where it made the index.
     """
     folder = _local(path)
     if not (folder / CONTENT).exists():
       raise InputError(f"{path} is no index (no {CONTENT}): as2jax index or Ranker.index makes one")
     content = _read_content(folder)
+    if beside is not None and beside.fingerprint == content["ranker"]:
+      ranker = beside
     if ranker is None:
       if not content["source"]:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")

@@ -3,6 +3,7 @@
 OpenVINO has bfloat16 and 8-bit products where the processor has them, which XLA:CPU does not use.
 """
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -68,19 +69,36 @@ def use(ranker: Any, backend: str) -> None:
   method = "encode" if model.encodes else "__call__"
   rest = model.clone(encoder=Given())
   step = predict.make_predict_step(rest, method, mesh=predictor.mesh, seeds=1)
+  predictor.step = Step(encode, encoder.hidden_size, form.typed, step)
 
-  def whole_step(variables: Any, batch: Any) -> Any:
-    tokens = batch.tokens
-    arrays = []
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+  """Is the forward pass of a predictor: `encode` by OpenVINO, then the jitted `rest`."""
+
+  encode: Any
+  width: int
+  typed: bool
+  rest: Any
+
+  def __call__(self, variables: Any, batch: Any) -> Any:
+    """Returns the output of a batch `[1, shard, …]`."""
+    tokens, arrays = batch.tokens, []
     for array in (tokens.ids, tokens.segment, tokens.position, tokens.type):
       arrays.append(np.asarray(array).reshape(-1, array.shape[-1]))
-    if not form.typed:
+    if not self.typed:
       arrays[-1] = np.zeros_like(arrays[-1])
-    states = encode(arrays)[0].reshape(*tokens.ids.shape, -1)
-    given = tokens.replace(inputs={**tokens.inputs, STATES: states})
-    return step(variables, batch.replace(tokens=given))
+    return self.rest(variables, self._given(batch, self.encode(arrays)[0]))
 
-  predictor.step = whole_step
+  def lower(self, variables: Any, batch: Any) -> Any:
+    """Lowers what JAX computes; OpenVINO has compiled its part for every shape."""
+    states = np.zeros((*batch.tokens.ids.shape, self.width), np.float32)
+    return self.rest.lower(variables, self._given(batch, states))
+
+  def _given(self, batch: Any, states: np.ndarray) -> Any:
+    tokens = batch.tokens
+    states = states.reshape(*tokens.ids.shape, -1)
+    return batch.replace(tokens=tokens.replace(inputs={**tokens.inputs, STATES: states}))
 
 
 def encoder_graph(encoder: BertEncoder, params: Mapping[str, Any], *, int8: bool) -> Any:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import jax
@@ -270,9 +270,15 @@ class Ranker(Shown):
 
   def warm_up(self) -> None:
     """Compiles the programs of every size that a request may take, so that no request waits."""
-    self._apply(
-      self.predictor.warm_up, (Question("0", "question", (Candidate("0", "candidate"),)),)
-    )
+    for _ in self.programs():
+      pass
+
+  def programs(self) -> Iterator[bool]:
+    """Compiles one program after another, those of common requests first; yields after each."""
+    asked = (Question("0", "question", (Candidate("0", "candidate"),)),)
+    programs = self.predictor.programs(self.variables, asked)
+    while self._apply(lambda *_: next(programs, False), asked):
+      yield True
 
   def _apply(self, function: Callable, questions: Sequence[Question], **options: Any) -> Any:
     """Applies a function of the predictor; InputError where the parameters are not the model's."""
@@ -332,8 +338,9 @@ class ParameterFreeRanker(Ranker):
   def _settings(self) -> dict[str, Any]:
     return {"model": self.config.model.to_dict(), "rules": list(self.config.data.rules)}
 
-  def warm_up(self) -> None:
+  def programs(self) -> Iterator[bool]:
     """Compiles nothing."""
+    return iter(())
 
 
 def ranked_rows(

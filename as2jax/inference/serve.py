@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import fastapi
@@ -109,11 +109,17 @@ class Queue:
         hits.append(dataclasses.replace(hit, index=start + hit.index))
     return sorted(hits, key=lambda hit: -hit.score)
 
-  async def work(self, thread: concurrent.futures.Executor) -> None:
-    """Answers requests for ever; cancelled, it ends at once: nobody waits any more."""
+  async def work(self, thread: concurrent.futures.Executor, programs: Iterator[bool]) -> None:
+    """Answers requests for ever, and compiles `programs` while none waits.
+
+    Cancelled, it ends at once: nobody waits any more.
+    """
+    loop = asyncio.get_running_loop()
     while True:
+      if not self._jobs and await loop.run_in_executor(thread, _compiled, programs):
+        continue
       await self._some.wait()
-      jobs, loop = self._next(), asyncio.get_running_loop()
+      jobs = self._next()
       if not jobs:
         continue
       answers = await loop.run_in_executor(thread, self._answers, jobs)
@@ -175,7 +181,7 @@ def application(
   token: str | None = None,
   warm_up: bool = True,
 ) -> fastapi.FastAPI:
-  """Returns the ASGI application; its start compiles the programs where `warm_up`.
+  """Returns the ASGI application; its start compiles what common requests need, a thread the rest.
 
   Args:
     ranker, index: what is served.
@@ -200,10 +206,13 @@ def application(
 
   @contextlib.asynccontextmanager
   async def lifespan(_: Any) -> AsyncGenerator[None, None]:
+    loop, programs = asyncio.get_running_loop(), iter(())
     if warm_up:
-      await asyncio.get_running_loop().run_in_executor(None, _warm_up, ranker, index)
+      programs = _programs(ranker, index)
+      await loop.run_in_executor(None, _compiled, programs)
+      log.info("requests are answered; the programs of other sizes are compiled between them")
     thread = concurrent.futures.ThreadPoolExecutor(1, "as2jax-rank")
-    queue.worker = asyncio.ensure_future(queue.work(thread))
+    queue.worker = asyncio.ensure_future(queue.work(thread, programs))
     yield  # uvicorn ends it when every accepted request is answered, or the deadline has passed
     queue.worker.cancel()
     thread.shutdown(wait=False)
@@ -330,9 +339,11 @@ def serve(
 ) -> None:
   """Serves until SIGINT or SIGTERM comes; what was accepted is answered within `limits.shutdown`."""
   hosts = (host, *allow_hosts)
-  app = application(ranker, index, limits=limits, hosts=hosts, token=token, warm_up=False)
+  app = application(ranker, index, limits=limits, hosts=hosts, token=token)
   web = server(app, host, port)
-  _warm_up(ranker, index)  # here, because uvicorn would print a traceback of what it raises
+  log.info("compiling what a common request needs")
+  # Here, because uvicorn would print a traceback of what it raises.
+  next(_programs(ranker, index), False)
   with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again at its end
     try:
       web.run()
@@ -363,9 +374,23 @@ def _scored(answer: Any, kind: str) -> JSONResponse:
   return JSONResponse(answer, headers={"x-score-kind": kind})
 
 
-def _warm_up(ranker: Ranker, index: Index | None) -> None:
-  ranker.warm_up()
+def _programs(ranker: Ranker, index: Index | None) -> Iterator[bool]:
+  """Compiles one program after another, those of common requests first; yields True after each."""
+  began = time.monotonic()
+  yield from ranker.programs()
   if index is not None and len(index):
-    index.ranker.warm_up()
+    if index.ranker is not ranker:
+      yield from index.ranker.programs()
     for k in SEARCHED:
       index.search("question", k)
+      yield True
+  log.info("all programs are compiled (after %.0f s)", time.monotonic() - began)
+
+
+def _compiled(programs: Iterator[bool]) -> bool:
+  """Compiles the next program; returns whether there was one."""
+  try:
+    return next(programs, False)
+  except Exception:  # a request that needs the program tells its client
+    log.exception("a program was not compiled beforehand")
+    return False

@@ -344,9 +344,13 @@ class Held:
 
   def __init__(self):
     self.go, self.began, self.asked = threading.Event(), threading.Event(), []
+    self.sizes, self.compile, self.compiled = 1, threading.Semaphore(0), []
 
-  def warm_up(self):
-    pass
+  def programs(self):
+    for number in range(self.sizes):
+      assert number == 0 or self.compile.acquire(timeout=60)
+      self.compiled.append(number)
+      yield True
 
   def encode_query(self, texts):
     return np.array([[2, 0]] * len(texts), np.float32)
@@ -377,6 +381,26 @@ def waiting(url, count):
       return
     time.sleep(0.01)
   raise AssertionError(f"never {count} requests in the queue")
+
+
+def test_requests_are_answered_between_programs(caplog):
+  ranker = Held()
+  ranker.sizes = 3
+  ranker.go.set()
+  with (
+    caplog.at_level("INFO"),
+    concurrent.futures.ThreadPoolExecutor(1) as pool,
+    running(ranker) as (url, _),
+  ):
+    assert ranker.compiled == [0]
+    first = pool.submit(ask, url, "first")
+    waiting(url, 1)
+    ranker.compile.release()
+    assert first.result(60).status_code == 200 and ranker.compiled == [0, 1]
+    assert "other sizes are compiled between" in caplog.text and "all " not in caplog.text
+    ranker.compile.release()
+    while "all programs are compiled" not in caplog.text:
+      time.sleep(0.01)
 
 
 def test_a_full_queue_and_a_shutdown():
