@@ -115,13 +115,18 @@ def load(
     names: folders of finished runs, tables of per-question scores, or TREC run files of any system,
       which are measured by the judgements of the first folder; the files of one system's seeds are
       joined by commas (a name that exists is never taken apart).
-    split: of run folders.
+    split: of run folders; `dev+test` joins both where they were not evaluated as one.
     question_filter: one of `QUESTION_FILTERS`; None is `clean`, of files alone `answerable`.
     deterministic: those of the names that stand for systems without randomness.
 
   """
   _check_fixed(names, deterministic)
-  sources = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
+  folders = [name for name in names if epath.Path(name).is_dir()]
+  if "+" in split and not any(_evaluated(name, split) for name in folders):
+    options = {"question_filter": question_filter, "deterministic": deterministic}
+    parts = [load(names, split=part, **options) for part in split.split("+")]
+    return [_joined(of_system, split) for of_system in zip(*parts, strict=True)]
+  sources = {name: _run(name, split) for name in folders}
   judge = next(iter(sources.values()), None)
   first, facts = next(iter(sources), ""), {}
   for name, (content, _) in sources.items():
@@ -165,6 +170,45 @@ def load(
       if shared.get(field) is None:
         shared[field] = getattr(one, field)
   return [dataclasses.replace(one, **shared) for one in loaded]
+
+
+def _evaluated(folder: str, split: str) -> bool:
+  """Whether a run evaluated a split by this name."""
+  from as2jax.evaluation import results
+
+  contents = results.read(folder, "evaluation.json"), results.read(folder)
+  return any(split in results.splits_of(content) for content in contents if content)
+
+
+def _joined(parts: Sequence[RunScores], split: str) -> RunScores:
+  """Return a system's scores on several splits as of one; groups of different splits are apart."""
+  first, tied, groups, number = parts[0], dict(parts[0].tied), [], 0
+  for part in parts:
+    own = significance.Groups.of(part.groups, len(part.ids))
+    groups.append(own.number + number)
+    number += own.count
+  for part in parts[1:]:
+    for metric, count in part.tied.items():
+      tied[metric] = tied.get(metric, 0) + count
+
+  def together(name: str) -> np.ndarray | None:
+    columns = [getattr(part, name) for part in parts]
+    return None if any(column is None for column in columns) else np.concatenate(columns, -1)
+
+  values = {}
+  for metric in first.values:
+    values[metric] = np.concatenate([part.metric(metric) for part in parts], -1)
+  return dataclasses.replace(
+    first,
+    data=first.data.rpartition("/")[0] + f"/{split}",
+    ids=sum((part.ids for part in parts), ()),
+    values=values,
+    groups=np.concatenate(groups),
+    first_right=together("first_right"),
+    top_first=together("top_first"),
+    tied=tied,
+    fingerprint="+".join(part.fingerprint for part in parts),
+  )
 
 
 def by_judgements(

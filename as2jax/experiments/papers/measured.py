@@ -4,12 +4,14 @@ They stand in configs/papers/*.md, its README and the root README. A row without
 trained yet.
 """
 
+import itertools
 import pathlib
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from as2jax.config import jobs as job_files
-from as2jax.evaluation import results, run_scores, significance
+from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments import figures
 from as2jax.experiments.papers import collected, rows
@@ -18,6 +20,12 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 NOT_YET = "not trained yet"
+# A figure in prose, behind the comment that says whose: the mean of a run, a run's difference of methods to another
+# (`RUN,BASE`), or that of these models (`RUN|BASE`); in which column; perhaps with its p in the words that follow.
+FIGURE = re.compile(
+  r"(?P<source><!--(?P<run>[\w-]+)(?:(?P<of>[,|])(?P<base>[\w-]+))?:(?P<column>\S+?)-->)"
+  r"(?P<sign>[+−]?)\.\d{3}(?P<width> ± \.\d{3})?(?:(?P<before_p>[^±\d<>]{1,80}?\bp )(?:< )?\.\d+)?"
+)
 
 
 def kept_runs() -> dict[str, Run | Peer]:
@@ -95,7 +103,37 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
   return "\n".join([text, "", *notes]) if notes else text
 
 
-def _loaded(places: Iterable[pathlib.Path], column: Column) -> list[RunScores]:
+def with_figures(text: str, folder: pathlib.Path) -> str:
+  """Return a page whose figures in prose are those of the unpacked rows in `folder`."""
+
+  def figure(found: re.Match) -> str:
+    column, base = rows.column_of(f"x = {found['column']}"), found["base"]
+    names = [name for name in (found["run"], base) if name]
+    places = [collected.peer_tables(folder / name, column.split) or folder / name for name in names]
+    run, *other = _loaded(places, column)
+    values, p = run.metric(column.metric), None
+    value, width = values.mean(), significance.half_width(values, run.groups)
+    if found["of"] == ",":
+      tested = compare.methods(run, *other, column.metric)
+      value, width, p = tested.difference, tested.half_width, tested.p
+    elif found["of"]:
+      means = [significance.question_means(one.metric(column.metric)) for one in (run, *other)]
+      of_models = significance.paired_t_test(*means, run.groups)
+      value, width, p = of_models.difference, of_models.half_width, of_models.p
+    text = found["source"]
+    if found["sign"]:
+      text += "−" if value < 0 else "+"
+    text += figures.short(abs(value))
+    if found["width"]:
+      text += f" ± {figures.short(width)}"
+    if found["before_p"]:
+      text += found["before_p"] + compare.p_text(p).replace("<", "< ").replace("0.", ".")
+    return text
+
+  return FIGURE.sub(figure, text)
+
+
+def _loaded(places: Iterable[pathlib.Path | str], column: Column) -> list[RunScores]:
   """Return the scores of the runs at some places by the split and question filter of a column."""
   asked = {"split": column.split, "question_filter": column.question_filter}
   return run_scores.load(list(map(str, places)), **asked)
@@ -265,20 +303,22 @@ def run(
     return "\n".join(commands(lacks))
   if collect and not write:
     return ""
+  pages_renewed = []
   with collected.unpacked(folder) as unpacked:
     made = blocks(unpacked)
-  if check:
+    if not (check or write):
+      return "\n\n".join(f"{name}\n\n{table}" for name, table in made.items())
     for path in pages():
       text = path.read_text(encoding="utf-8")
-      for name, table in made.items():
-        if with_tables(text, {name: table}) != text:
-          raise InputError(
-            f"{path}: the table {name} differs: as2jax lab measured --write renews it"
-          )
-    return f"{len(made)} tables and lists of commands are those of the values in {folder}"
-  if not write:
-    return "\n\n".join(f"{name}\n\n{table}" for name, table in made.items())
-  written = list(pages())
-  for path in written:
-    write_whole(path, with_tables(path.read_text(encoding="utf-8"), made))
-  return f"written: {', '.join(map(str, written))}"
+      pages_renewed.append((path, text, with_tables(with_figures(text, unpacked), made)))
+  if write:
+    for path, _, renewed in pages_renewed:
+      write_whole(path, renewed)
+    return f"written: {', '.join(str(path) for path, *_ in pages_renewed)}"
+  for path, text, renewed in pages_renewed:
+    for number, lines in enumerate(itertools.zip_longest(text.split("\n"), renewed.split("\n")), 1):
+      if len(set(lines)) > 1:
+        raise InputError(
+          f"{path}:{number} differs: as2jax lab measured --write renews it to {lines[1]}"
+        )
+  return f"{len(made)} tables and lists of commands, and figures in prose, are those of the values in {folder}"

@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import re
 import shutil
 
+import numpy as np
 import pytest
 
 from as2jax.commands import app
 from as2jax.config import check
-from as2jax.evaluation import results, run_scores, significance
+from as2jax.config import jobs as job_files
+from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.experiments import figures
 from as2jax.experiments.papers import collected, measured, plan, rows
 from as2jax.experiments.papers.rows import Column, Peer, Row, Run, Table
@@ -22,21 +25,45 @@ def test_the_pages_show_what_the_command_prints_each_table_once(kept_rows):
   texts = {path: path.read_text(encoding="utf-8") for path in measured.pages()}
   made = measured.blocks(kept_rows)
   for path, text in texts.items():
-    assert text == measured.with_tables(text, made), f"{path}: as2jax lab measured --write"
+    renewed = measured.with_tables(measured.with_figures(text, kept_rows), made)
+    assert text == renewed, f"{path}: as2jax lab measured --write"
+    prose = measured.FIGURE.sub("", re.sub(r"(?ms)^```.*?^```|^\|.*?$", "", text))
+    assert not re.findall(r".{20}± \.\d", prose), "a figure in prose without its source"
   for table in made:
     assert sum(measured.place(table) in text for text in texts.values()) == 1, table
 
 
-def test_a_changed_figure_on_a_page_is_found(kept_rows, monkeypatch, capsys):
-  monkeypatch.setattr(
-    measured.collected, "unpacked", lambda folder: contextlib.nullcontext(kept_rows)
-  )
+def test_a_changed_figure_on_a_page_is_found(kept_rows, monkeypatch, capsys, tmp_path):
+  unpacked = lambda folder: contextlib.nullcontext(kept_rows)
+  monkeypatch.setattr(measured.collected, "unpacked", unpacked)
+  monkeypatch.setattr(measured, "blocks", lambda folder: {})
+  monkeypatch.setattr(measured, "pages", lambda: [tmp_path / "page.md"])
+  text = (job_files.folder() / "papers" / "asbert.md").read_text()
+  (tmp_path / "page.md").write_text(text)
   assert app.run(["lab", "measured", "--check"]) == 0
-  assert "tables and lists of commands are those of" in capsys.readouterr().out
-  name = next(name for name in measured.blocks(kept_rows) if name not in ("claims", "summary"))
-  monkeypatch.setattr(measured, "blocks", lambda folder: {name: "| .689 |"})
+  assert "and figures in prose, are those of" in capsys.readouterr().out
+  (tmp_path / "page.md").write_text(text.replace("−.002 ± .028", "−.003 ± .028"))
   assert app.run(["lab", "measured", "--check"]) == 2
-  assert f"the table {name} differs: as2jax lab measured --write" in capsys.readouterr().err
+  line = text[: text.index("−.002 ± .028")].count("\n") + 1
+  assert f"page.md:{line} differs: as2jax lab measured --write" in capsys.readouterr().err
+
+
+def test_figures_in_prose_are_means_and_differences(kept):
+  base, bm25 = run_scores.load([str(kept / name) for name in ("word_overlap", "bm25")])
+  mean = figures.short(bm25.metric("map").mean())
+  actual = significance.paired_t_test(bm25.metric("map")[0], base.metric("map")[0], base.groups)
+  sources = "<!--bm25:map[clean/test]-->", "<!--bm25|word_overlap:map[clean/test]-->"
+  text = f"BM25 has {sources[0]}.999, {sources[1]}+.999 ± .999 more (these models, p < .0001)."
+  p = compare.p_text(actual.p).replace("0.", ".")
+  shown = f"{actual.difference:+.3f} ± {actual.half_width:.3f}".replace("0.", ".")
+  expected = f"BM25 has {sources[0]}{mean}, {sources[1]}{shown} more (these models, p {p})."
+  assert measured.with_figures(text, kept) == expected.replace("-.", "−.")
+  joined = run_scores.load([str(kept / "bm25")], split="dev+test")[0]
+  parts = [run_scores.load([str(kept / "bm25")], split=split)[0] for split in ("dev", "test")]
+  np.testing.assert_array_equal(
+    joined.metric("map")[0], np.concatenate([p.metric("map")[0] for p in parts])
+  )
+  assert len(set(joined.groups)) == sum(len(set(part.groups)) for part in parts)
 
 
 def test_every_row_resolves_and_a_name_has_one_run():
