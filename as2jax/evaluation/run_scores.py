@@ -6,6 +6,7 @@ that a short list can only lower a metric.
 """
 
 import dataclasses
+import functools
 import glob
 import hashlib
 import json
@@ -123,8 +124,10 @@ def load(
   _check_fixed(names, deterministic)
   folders = [name for name in names if epath.Path(name).is_dir()]
   if "+" in split and not any(_evaluated(name, split) for name in folders):
-    options = {"question_filter": question_filter, "deterministic": deterministic}
-    parts = [load(names, split=part, **options) for part in split.split("+")]
+    alike = functools.partial(
+      load, names, question_filter=question_filter, deterministic=deterministic
+    )
+    parts = [alike(split=part) for part in split.split("+")]
     return [_joined(of_system, split) for of_system in zip(*parts, strict=True)]
   sources = {name: _run(name, split) for name in folders}
   judge = next(iter(sources.values()), None)
