@@ -84,6 +84,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   listed = reading.rows(runs, metrics[0])
   chunks, held = reading.packed(runs, listed)
   labels, record = runs.labels, runs.data_record
+  named = {system.name: system.label for system in runs.systems}
   tested, right = first, RIGHT_FIRST[runs.task]
   if all(right in one.values for one in scores):
     tested = compare.compare(scores, [right], samples=SAMPLES, seed=0)
@@ -96,8 +97,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "caveats": verdict.caveats(runs, first),
     "command": command(runs, asked, output),
     "forest": plots.systems(runs, rows),
-    "system_rows": _system_rows(runs, rows),
-    "strata": compare.STRATA_LEGEND if compare.strata_cells(rows) else "",
+    "compared": Markup(compare.as_html([row | {"system": named[row["system"]]} for row in rows])),
     "training": plots.training(runs),
     "answering": _answering(runs),
     "labels": labels,
@@ -125,32 +125,6 @@ def command(runs: Runs, asked: Options, output: str) -> str:
     said.append(f"--metrics={','.join(asked.metrics)}")
   said += map("--deterministic={}".format, asked.deterministic)
   return shlex.join(said)
-
-
-def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-  """Return the figures behind the plot, with the tests against the first system, under a head."""
-  named = {system.name: system.label for system in runs.systems}
-  cells = [["system", "metric", "mean", "±", "s.d. (seeds)"]]
-  if len(named) > 1:
-    cells[0] += ["difference", "±", "p (t)", "p (rand.)", "p (methods)"]
-  width, strata = len(cells[0]), compare.strata_cells(rows)
-  cells[0] += strata
-  for number, row in enumerate(rows):
-    sd = "–" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
-    metric = row["metric"].partition("[")[0].upper()
-    line = [named[row["system"]], metric, f"{row['mean']:.4f}", _four(row["half_width"]), sd]
-    if "p_t" in row:
-      line.append(f"{row['difference']:+.4f}".replace("-", "−"))
-      line.append(_four(row["difference_half_width"]))
-      for name in (*compare.TESTED[:2], "p_methods"):
-        line.append("–" if row[name] is None else compare.p_text(row[name]))
-    line += [""] * (width - len(line))
-    cells.append(line + [of_stratum[number] for of_stratum in strata.values()])
-  return cells
-
-
-def _four(value: float | None) -> str:
-  return "–" if value is None else f"{value:.4f}"
 
 
 def _answering(runs: Runs) -> list[list[str]]:

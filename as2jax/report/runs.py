@@ -351,7 +351,8 @@ def documents(
       question.candidates, probabilities, kept.tolist(), strict=True
     ):
       sentences.append(Sentence(one.text, one.label == 1, probability, keep))
-    found.append(Document(system.label, said, sentences))
+    label = f"{system.label}, seed {system.seeds[0]}" if len(seeds) > 1 else system.label
+    found.append(Document(label, said, sentences))
   return found
 
 

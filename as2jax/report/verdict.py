@@ -59,7 +59,7 @@ def _told(named: dict[str, str], rows: Sequence[Row]) -> str:
     found.setdefault(TOLD[models, bool(models and methods)], []).append(named[row["system"]])
   said = []
   for sentence, systems in found.items():
-    between = f" of {', '.join(systems)} from {named[rows[0]['system']]}"
+    between = f" of {' and of '.join(systems)} from {named[rows[0]['system']]}"
     said.append(sentence.format(between if len(rows) > 2 else ""))
   return "; ".join(said)
 

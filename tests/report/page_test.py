@@ -40,7 +40,7 @@ def results(folder):
 
 
 def figures(shown):
-  """The numbers of the table of systems, which comes first: a list of cells a row."""
+  """The cells of the rows of the tables of `as2jax compare`, which come first."""
   section = next(n for n, (tag, a, _) in enumerate(shown.elements) if a.get("id") == "verdict")
   rows = []
   for tag, attributes, text in shown.elements[section:]:
@@ -49,8 +49,8 @@ def figures(shown):
     elif tag in ("th", "td") and rows:
       rows[-1].append("".join(text))
     elif tag == "section" and rows:
-      return rows[1:]
-  return rows[1:]
+      break
+  return [row for row in rows if row[0]]  # without heads
 
 
 def test_it_says_how_well_systems_know_when_to_stay_silent(page_of_two):
@@ -71,8 +71,10 @@ def test_its_numbers_are_those_of_the_results(page_of_two):
   for metric in make.METRICS["rerank"]:
     for folder in folders:
       entry = results(folder)[f"{metric}[sample-clean/test]"]
-      expected.append([f"{entry['mean']:.4f}", f"{entry['half_width']:.4f}"])
-  assert [row[2:4] for row in figures(shown)] == expected
+      expected.append(
+        [folder.rpartition("/")[2], f"{entry['mean']:.4f} ± {entry['half_width']:.4f}"]
+      )
+  assert [row[:2] for row in figures(shown)] == expected
 
 
 def test_it_has_its_sections_and_says_how_to_repeat_it(page_of_two):
@@ -252,7 +254,7 @@ def test_a_run_file_made_elsewhere_stands_beside_a_run(finished_run, tmp_path):
   shutil.copy(finished_run("word_overlap") / "eval/test/run.trec", other)
   shown = page_cases.Page(make.make([str(run), str(other)], tmp_path / "x.html").read_text())
   entry = results(finished_run("word_overlap"))["map[sample-clean/test]"]
-  assert figures(shown)[1][2] == f"{entry['mean']:.4f}"
+  assert figures(shown)[1][1].startswith(f"{entry['mean']:.4f} ± ")
   assert all(question["s"][1] for question in shown.candidates())
   assert "made elsewhere" in shown.text
 

@@ -60,8 +60,8 @@ def test_every_seed_has_its_curve_with_the_best_marked():
   assert f"{attributes['cx']},{attributes['cy']}" == lines[0]["points"].split()[1]
 
 
-MEANS = {"a": 0.46, "b": 0.782, "c": 0.7, "d": 0.6}
-P = {"b": (0.01, 0.02), "c": (0.01, 0.3), "d": (0.2, 0.4)}  # of models, of methods
+MEANS = {"a": 0.46, "b": 0.782, "c": 0.7, "d": 0.6, "e": 0.1}
+P = {"b": (0.01, 0.02), "c": (0.01, 0.3), "d": (0.2, 0.4), "e": (0.2, 0.4)}  # of models, of methods
 
 
 def rows(systems, metric="p@1[d-clean/test]", p=P):
@@ -93,11 +93,11 @@ def rows(systems, metric="p@1[d-clean/test]", p=P):
       "than chance; by MRR, these questions cannot tell whether the difference is chance.",
     ),
     (
-      rows("abcd"),
-      rows("abcd"),
-      "b ranks a right answer first in 78 of 100 questions, c in 70, d in 60, a in 46; the difference of b from a is "
+      rows("abcde"),
+      rows("abcde"),
+      "b ranks a right answer first in 78 of 100 questions, c in 70, d in 60, a in 46, e in 10; the difference of b from a is "
       "larger than chance; the difference of c from a is larger than chance between these trained models, and not shown of other seeds; these "
-      "questions cannot tell whether the difference of d from a is chance.",
+      "questions cannot tell whether the difference of d and of e from a is chance.",
     ),
     (
       rows("ab", "map[d]"),
