@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import linen as nn
+from flax import struct
 from jax.sharding import Mesh
 
 from as2jax.data.batches.batcher import Batcher, Plan
@@ -30,6 +31,7 @@ Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
 PAIRS = 4096  # pairs of vectors compared at once
 FEW_PAIRS = 64  # in a request that has no more
 LATE = 2  # batches that the device may have before outputs are read
+JOINS = ("gpu", "tpu")  # platforms to which a batch travels in few arrays
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 SHORT = 128  # tokens of a short row
 BATCHES = 4  # batches of short texts from which a second program and last batch pay
@@ -40,6 +42,39 @@ DIVERGED = (
   "the weights are damaged, or training has diverged; lower optimizer.rate, or take "
   "another checkpoint"
 )
+
+
+@struct.dataclass
+class Joined:
+  """A batch in one array a type, `[1, s, n]`, so that few transfers bring it to an accelerator.
+
+  `layout` is the batch's structure and, of each array, its type's number and its shape behind `[1, s]`.
+  """
+
+  buffers: tuple[Any, ...]
+  layout: Any = struct.field(pytree_node=False)
+
+  @classmethod
+  def of(cls, batch: Any) -> "Joined":
+    """Join the host arrays of a batch."""
+    leaves, structure = jax.tree.flatten(batch)
+    parts: dict[Any, list[np.ndarray]] = {leaf.dtype: [] for leaf in leaves}
+    kinds, places = list(parts), []
+    for leaf in leaves:
+      parts[leaf.dtype].append(leaf.reshape(*leaf.shape[:2], -1))
+      places.append((kinds.index(leaf.dtype), leaf.shape[2:]))
+    buffers = tuple(np.concatenate(of_kind, axis=2) for of_kind in parts.values())
+    return cls(buffers, (structure, tuple(places)))
+
+  def split(self) -> Any:
+    """Return the batch; within a jitted function, which reads its arrays where they lie."""
+    structure, places = self.layout
+    leaves, starts = [], [0] * len(self.buffers)
+    for kind, shape in places:
+      buffer, start = self.buffers[kind], starts[kind]
+      starts[kind] = end = start + math.prod(shape)
+      leaves.append(buffer[:, :, start:end].reshape(*buffer.shape[:2], *shape))
+    return jax.tree.unflatten(structure, leaves)
 
 
 def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) -> Any:
@@ -55,6 +90,8 @@ def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) 
   forward = functools.partial(model.apply, train=False, method=method)
 
   def predict(variables, batch):
+    if isinstance(batch, Joined):
+      batch = batch.split()
     if seeds == 1:
       output = forward(*jax.tree.map(operator.itemgetter(0), (variables, batch)))
       return jax.tree.map(operator.itemgetter(None), output)
@@ -82,9 +119,13 @@ def gather(
     here = sharding.local_shards(mesh, batcher.shards)
     steps += [(batcher, plan, number, here) for number in range(len(plan.steps))]
 
+  joins = mesh.devices.flat[0].platform in JOINS
+
   def placed(i: int) -> Any:
     batcher, plan, number, here = steps[i]
     batch = batcher.batch(plan, number, only=here)
+    if joins:
+      batch = Joined.of(batch)
     return sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
 
   # While the device works on a batch the next are cut and placed by a thread, and outputs are read late.
@@ -184,7 +225,9 @@ class Predictor:
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
       packed = batcher.sampler.limits.packed
       for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
-        batch = batcher.batch(plan, len(plan), (batcher.rows[-1], length), only=here)
+        batch: Any = batcher.batch(plan, len(plan), (batcher.rows[-1], length), only=here)
+        if self.mesh.devices.flat[0].platform in JOINS:
+          batch = Joined.of(batch)
         placed = sharding.place(batch, self.mesh, shards=batcher.shards, spec=sharding.PREDICTED)
         lowered = self.step.lower(variables, placed)
         lowered.compile()  # which a call of the step finds

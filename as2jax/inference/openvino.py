@@ -58,6 +58,8 @@ def use(ranker: Any, backend: str) -> None:
       f"{name} is {ranker.name} {over}: OpenVINO computes what as2jax export writes, over BERT, "
       "RoBERTa, ELECTRA or DistilBERT; leave backend at 'jax'"
     )
+  if ranker.mesh.devices.flat[0].platform != "cpu":
+    raise InputError(f"backend = {backend!r} computes on a CPU: set JAX_PLATFORMS=cpu")
   params = jax.tree.map(lambda x: np.asarray(x)[0], ranker.variables["params"]["encoder"])
   if backend == "openvino-int8":
     ranker.dtype = "int8"  # also in the fingerprint: other vectors

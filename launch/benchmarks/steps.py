@@ -3,6 +3,7 @@
 On an accelerator the texts are made, of WikiQA's lengths: this needs no data and no weights.
 """
 
+import collections
 import dataclasses
 import itertools
 import time
@@ -21,7 +22,7 @@ from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders import transformer_folder
-from as2jax.evaluation.predict import make_predict_step
+from as2jax.evaluation import predict
 from as2jax.runtime import registry, sharding
 from as2jax.training import build, optimizers
 from as2jax.training import state as states
@@ -237,7 +238,7 @@ class JaxSide:
       )
     else:
       method = "encode" if work.system == "encode" else "__call__"
-      self.function = make_predict_step(work.model, method, mesh=self.mesh, seeds=1)
+      self.function = predict.make_predict_step(work.model, method, mesh=self.mesh, seeds=1)
 
   def _mesh(self) -> jax.sharding.Mesh:
     """Return a run's mesh: a CPU's cores share the rows of its one shard."""
@@ -252,6 +253,8 @@ class JaxSide:
     """Put a batch on the device."""
     if self.work.trained:
       return sharding.place(jax.tree.map(lambda x: x[None], batch), self.mesh)
+    if self.mesh.devices.flat[0].platform in predict.JOINS:
+      batch = predict.Joined.of(batch)
     return sharding.place(batch, self.mesh, spec=sharding.PREDICTED)
 
   def arguments(self, placed: Any) -> tuple:
@@ -262,10 +265,10 @@ class JaxSide:
     return self.state, placed, np.zeros(1, np.uint32), progress, np.ones(1, bool)
 
   def step(self, placed: Any) -> Any:
-    """Take one step; return its loss, or vectors `[1, shard, unit, d]` or scores on the host."""
+    """Take one step; return its loss, or vectors `[1, shard, unit, d]` or scores, on the device."""
     output = self.function(*self.arguments(placed))
     if not self.work.trained:
-      return np.asarray(output.units if self.work.system == "encode" else output.scores)
+      return output.units if self.work.system == "encode" else output.scores
     self.state, scalars = output
     return scalars["loss"]
 
@@ -287,12 +290,15 @@ class JaxSide:
   def block(self, seconds: float) -> tuple[Load, float]:
     """Run for about `seconds`, at least one step; return the work done and the time it took."""
     self._stream = self._stream or self._items()
-    done, before = Load(), None
+    done, late = Load(), collections.deque()
+    ahead = 1 if self.work.trained else predict.LATE  # steps that the device may have to do
     began = time.perf_counter()
-    while before is None or time.perf_counter() - began < seconds:
+    while not done.examples or time.perf_counter() - began < seconds:
       placed, load = next(self._stream)
-      after = self.step(placed)
-      jax.block_until_ready(before)  # one step ahead of the device, no more
-      done, before = done + load, after
-    jax.block_until_ready(before)
+      late.append(self.step(placed))
+      done += load
+      if len(late) > ahead:
+        np.asarray(late.popleft())
+    for output in late:
+      np.asarray(output)
     return done, time.perf_counter() - began

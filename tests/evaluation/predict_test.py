@@ -1,6 +1,6 @@
 """Evaluation: every distinct sentence encoded once, scores back at their candidates, notes on ties."""
 
-import threading
+import concurrent.futures
 import types
 
 import jax
@@ -10,7 +10,6 @@ import pytest
 import tiny
 from flax import traverse_util
 
-from as2jax.data.batches import batcher as batcher_module
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
 from as2jax.runtime import sharding
@@ -163,6 +162,51 @@ def test_nothing_compiles_after_a_warm_up(two_shards, monkeypatch):
   assert tiny.compilations() == before
 
 
+def test_a_batch_travels_in_one_array_a_type(two_shards, monkeypatch):
+  actual, variables = two_shards
+  expected = actual(variables, with_long())[0]
+  placed, put = [], sharding.place
+  monkeypatch.setattr(predict, "JOINS", ("cpu",))
+  monkeypatch.setattr(
+    sharding, "place", lambda batch, *a, **k: placed.append(batch) or put(batch, *a, **k)
+  )
+  for name, scores in actual(variables, with_long())[0].items():
+    np.testing.assert_array_equal(np.concatenate(scores), np.concatenate(expected[name]))
+  for batch in placed:
+    assert {buffer.dtype.name for buffer in batch.buffers} == {"int32", "float32"}
+    assert len(batch.buffers) == 2 and len(jax.tree.leaves(batch.split())) > 10
+
+
+CUT, STEP, READ, BATCH = 5, 0.3, 1, 10  # milliseconds of a thread, of the host (two), of the device
+
+
+class Clock:
+  """Virtual milliseconds: of the host, of the thread that cuts batches, and when the device is done."""
+
+  host = thread = device = 0.0
+  batches = 0
+
+  def submit(self, make, number):
+    """Is an executor's, whose thread takes `CUT` for each batch."""
+    item = make(number)
+    self.thread = ready = max(self.thread, self.host) + CUT
+    return types.SimpleNamespace(result=lambda: (self.wait(ready), item)[1])
+
+  def wait(self, until, then=0.0):
+    self.host = max(self.host, until) + then
+
+  def step(self, output):
+    """Gives the device a batch; the host waits for what it reads of the output."""
+    self.batches += 1
+    self.host += STEP
+    self.device = done = max(self.device, self.host) + BATCH
+    late = {name: Late(x, lambda: self.wait(done, READ)) for name, x in vars(output).items()}
+    return types.SimpleNamespace(**late)
+
+  __enter__ = lambda self: self
+  shutdown = __exit__ = lambda self, *args, **kwargs: None
+
+
 class Late:
   """An output that notes when the host reads it."""
 
@@ -174,33 +218,15 @@ class Late:
     return np.asarray(self.values, dtype)
 
 
-def test_the_device_has_its_next_batches_before_an_output_is_read(two_shards, monkeypatch):
-  """They are cut by a thread, in order, while it works."""
+def test_a_device_is_busy_while_batches_are_cut_and_outputs_read(two_shards, monkeypatch):
   actual, variables = two_shards
-  asked = (
-    *with_long(),
-    *(Question(f"other {q.id}", f"or {q.text}", q.candidates) for q in with_long()),
-  )
+  asked = []
+  for n in range(8):
+    asked += [Question(f"{n} {q.id}", f"{n} {q.text}", q.candidates) for q in with_long()]
   expected = actual(variables, asked)[0]
-  seen, by, cut, run = [], set(), batcher_module.Batcher.batch, actual.step
-
-  def noted(self, plan, number, *args, **kwargs):
-    by.add(threading.current_thread())
-    return cut(self, plan, number, *args, **kwargs)
-
-  def step(its, batch):
-    number = sum(what == "run" for what, _ in seen)
-    seen.append(("run", number))
-    note = lambda: seen.append(("read", number))
-    outputs = run(its, batch)
-    late = {name: Late(values, note) for name, values in vars(outputs).items()}
-    return types.SimpleNamespace(**late)
-
-  monkeypatch.setattr(batcher_module.Batcher, "batch", noted)
-  monkeypatch.setattr(actual, "step", step)
+  clock, run = Clock(), actual.step
+  monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", lambda *_: clock)
+  monkeypatch.setattr(actual, "step", lambda its, batch: clock.step(run(its, batch)))
   for name, scores in actual(variables, asked)[0].items():
     np.testing.assert_array_equal(np.concatenate(scores), np.concatenate(expected[name]))
-  batches = sum(what == "run" for what, _ in seen)
-  assert batches > 2 and len(by) == 1 and threading.main_thread() not in by
-  for number in range(batches):
-    assert seen.index(("run", min(number + 2, batches - 1))) < seen.index(("read", number))
+  assert clock.batches > 5 and clock.batches * BATCH / clock.host > 0.9
