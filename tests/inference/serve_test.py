@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import importlib
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -533,6 +534,26 @@ def test_half_a_request_is_not_waited_for():
       with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 9) as one:
         one.sendall(part)
         assert one.recv(1) == b""
+
+
+def test_no_descriptor_that_others_hold_is_closed(tmp_path):
+  """Files take the numbers of connections that ended, were cut or came late."""
+  ranker, body = Held(), b'{"query": "who", "texts": ["x"]}'
+  ranker.go.set()
+  requests = *HALF, HEAD + b"content-length: %d\r\n\r\n" % len(body) + body, b"?\r\n\r\n"
+  files = []
+  with contextlib.ExitStack() as stack:
+    with running(ranker, connections=8, client=0.1) as (url, _):
+      for i in range(120):
+        address = "127.0.0.1", int(url.rpartition(":")[2])
+        one = stack.enter_context(socket.create_connection(address, 9))
+        with contextlib.suppress(ConnectionError):
+          one.sendall(requests[i % 4])
+        files.append(stack.enter_context((tmp_path / str(i)).open("w")))
+        if i % 3:
+          one.close()
+      time.sleep(0.3)
+    assert all(os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)) for file in files)
 
 
 FEW = """
