@@ -5,13 +5,18 @@ import importlib.util
 import pathlib
 import re
 import shlex
+import shutil
 
+import numpy as np
 import pytest
+import tiny
 import typer
 
+import as2jax
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
+from as2jax.config import words as config_words
 from as2jax.data import tables
 from as2jax.data.dataset import SPECS
 from as2jax.encoders import family as families
@@ -183,6 +188,40 @@ def test_the_root_readme_is_short():
   text = (ROOT / "README.md").read_text(encoding="utf-8")
   assert len(text.splitlines()) <= 120
   assert len(text.split()) <= 1100
+
+
+def test_what_users_of_sentence_transformers_write_here_runs(finished_run, tmp_path, monkeypatch):
+  """Each code on the right of the table, in its order; MiniLM's place is taken by a tiny encoder."""
+  text = (ROOT / "as2jax/inference/README.md").read_text(encoding="utf-8")
+  rows = re.findall(r"^\| (.*) \| (.*) \|$", text.split("### From sentence-transformers")[1], re.M)
+  rows = rows[2 : next(i for i, (left, _) in enumerate(rows) if "save_pretrained" in left) + 1]
+  monkeypatch.chdir(tmp_path)
+  shutil.copytree(finished_run("triplet"), "runs/x")
+  encoder = {"encoder.pretrained": tiny.encoder_folder()}
+  monkeypatch.setitem(
+    config_words.WORDS, "minilm", lambda one: one.update_from_flattened_dict(encoder)
+  )
+  texts = [f"the {what} sat on the mat" for what in ("cat", "dog", "ice", "cave", "sun", "tree")]
+  lines = [f"who sat {place},{text}" for place, text in enumerate(texts)]
+  pathlib.Path("faq.csv").write_text("\n".join(["question,answer", *lines]))
+  names = {"as2jax": as2jax, "texts": texts, "query": texts[2], "queries": texts[:2]}
+  names |= {"pairs": [(texts[2], text) for text in texts], "reranker": as2jax.load("runs/x")}
+  gave = {}
+  for _, right in rows:
+    for code in re.findall(r"`(\w[^`]*[)])`", right):
+      if code.startswith("SentenceTransformer"):
+        continue
+      name, _, value = code.rpartition(" = ") if re.match(r"\w+ = ", code) else ("", "", code)
+      gave[code] = eval(value, names)
+      names |= {name: gave[code]} if name else {}
+  assert len(rows) == 12 and len(gave) == 14, list(gave)
+  best = [hit.index for hit in gave["ranker.rank(query, texts, top_k=3)"]]
+  assert best[0] == 2 == int(gave["ranker.predict(pairs)"].argmax())
+  assert [hit.index for hit in gave["index.search(query, top_k=3, rerank=reranker)"]] == best
+  encoded = gave["ranker.encode(texts)"]
+  np.testing.assert_allclose(encoded[:2], gave["ranker.encode_query(queries)"], atol=1e-5)
+  assert names["best"].source == str(tmp_path / "runs/faq")
+  np.testing.assert_allclose(as2jax.load("exported").encode(texts), encoded, atol=1e-5)
 
 
 def test_the_table_of_data_sets_names_every_data_set_and_no_other():

@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import socket
+import sys
 import time
 import urllib.request
 
@@ -35,6 +36,11 @@ JSON = "--format=json"
 MAPPED = "--columns=question=ask,candidate=reply,label=good"
 TINY = "encoder.pretrained={}"
 LONGEST = 280.0  # seconds for one command; most take a few
+# This Python, and those whose environments launch/test.sh --further has made.
+PYTHONS = {"here": sys.executable}
+for folder in ROOT.glob(".venv-3.*"):
+  if folder != pathlib.Path(sys.prefix):
+    PYTHONS[folder.name] = str(folder / "bin" / "python")
 
 
 @pytest.fixture
@@ -133,6 +139,7 @@ def _until(ask, process, log):
   raise AssertionError(f"nothing within {LONGEST} s: {log.read_text()}")
 
 
+@pytest.mark.parametrize("installed", PYTHONS.values(), ids=PYTHONS.keys(), indirect=True)
 def test_a_plain_faq_without_one_failure(installed):
   """Questions and answers as a spreadsheet has them, and the README's line: no labels, no settings."""
   folder, command = installed.folder / "faq", installed.script

@@ -86,6 +86,10 @@ class Comparison:
   def _repr_html_(self) -> str:
     return comparisons.as_html(self.rows)
 
+  def to_latex(self) -> str:
+    """Return the table of a paper, as `as2jax compare --format=latex` prints it."""
+    return comparisons.for_paper(self.rows, "latex")
+
 
 def evaluate(
   system: System,
