@@ -138,6 +138,8 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   shown = f"{actual.difference:+.3f} ± {actual.half_width:.3f} (p ".replace("0.", ".")
   assert shown in lines["bm25"] and f"finds {actual.detectable:.3f})".replace("0.", ".") in text
   assert " | – | 1 |" in lines["bm25"]
+  tied = f", ties in {base.tied['map']} of {len(base.ids)} |"  # in more than a tenth
+  assert tied in lines["word_overlap"] and "ties" not in lines["bm25"]
   assert " | 3 | 2 | " in lines["several"] and "(.000)" in lines["several"]
   assert "cannot be told from one seed" in lines["one"]
   assert lines["later (not trained yet)"].endswith("|  |  |")
