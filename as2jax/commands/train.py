@@ -47,7 +47,7 @@ def train(
   settings: Set = [],
   seeds: Seeds = "",
   recipe: option("for your own files (as2jax list recipes)", metavar="NAME[:WORDS]") = "",
-  train_file: option("your questions", "--train", metavar="FILE") = "",
+  train_file: option("your questions, or hub:NAME", "--train", metavar="FILE") = "",
   dev: option("selects; without it a tenth of --train does", metavar="FILE") = "",
   test: option("is reported at the end", metavar="FILE") = "",
   columns: Columns = "",

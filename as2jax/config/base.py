@@ -27,7 +27,7 @@ OPTIMIZER = {
 }
 # The data set and the part of it that is used.
 DATA = {
-  # See `as2jax data list`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
+  # See `as2jax data list`; `hub:NAME`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
   "name": "wikiqa",
   "train": "",
   "dev": "",
