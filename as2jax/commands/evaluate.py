@@ -29,7 +29,9 @@ def evaluate(
   system: Annotated[
     str, Argument(metavar="SYSTEM", help="a run's folder, a published model or a run file")
   ],
-  data: option("semeval2016:test, hub:NAME:SPLIT, or your own file", metavar="NAME:SPLIT|FILE") = "",
+  data: option(
+    "semeval2016:test, hub:NAME:SPLIT, or your own file", metavar="NAME:SPLIT|FILE"
+  ) = "",
   splits: option("such as dev,test; default: the run's", metavar="NAMES") = "",
   columns: Columns = "",
   drop: Drop = False,
