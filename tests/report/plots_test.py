@@ -60,66 +60,44 @@ def test_every_seed_has_its_curve_with_the_best_marked():
   assert f"{attributes['cx']},{attributes['cy']}" == lines[0]["points"].split()[1]
 
 
-MEANS = {"a": 0.46, "b": 0.782, "c": 0.7, "d": 0.6, "e": 0.1}
-P = {"b": (0.01, 0.02), "c": (0.01, 0.3), "d": (0.2, 0.4), "e": (0.2, 0.4)}  # of models, of methods
+MEANS = {"a": 0.46, "b": 0.782, "c": 0.7, "d": 0.6, "e": 0.1, "f": 0.3}
+# Of models, of methods: b is better, c with other seeds perhaps not, d and e cannot be told, f has one seed.
+P = {"b": (0.01, 0.02), "c": (0.01, 0.3), "d": (0.2, 0.4), "e": (0.2, 0.4), "f": (0.01, None)}
+CHANCE = "these questions cannot tell whether the difference is chance"
 
 
-def rows(systems, metric="p@1[d-clean/test]", p=P):
+def rows(systems, metric, p):
   found = []
   for name in systems:
-    row = {
-      "metric": metric,
-      "system": name,
-      "mean": MEANS[name],
-      "half_width": None,
-      "methods_note": "",
-    }
-    found.append(row | dict(zip(("p_randomization", "p_methods"), p.get(name, ()))))
+    models, methods = p.get(name, (None, None))
+    row = {"metric": metric, "system": name, "mean": MEANS[name], "p_randomization": models}
+    found.append(row | {"p_methods": methods, "methods_note": "one seed" * (methods is None)})
   return found
 
 
 @pytest.mark.parametrize(
-  "measured, first, said",
+  "systems, metric, by_mrr, said",
   [
+    ("ab", "p@1", P, "in 78 of 100 questions, a in 46; the difference is larger than chance."),
+    ("ad", "p@1", P, f"d ranks a right answer first in 60 of 100 questions, a in 46; {CHANCE}."),
+    ("af", "p@1", P, "of 100 questions, f in 30; the difference is larger than chance."),
+    ("ab", "p@1", {"b": (0.5, 0.6)}, f"; the difference is larger than chance; by MRR, {CHANCE}."),
+    ("ab", "map", P, "b has MAP 78 %, a 46 %; the difference is larger than chance."),
+    ("b", "p@1", P, "; its MAP on dev was 0.200 before training and is 0.400 at its best."),
     (
-      rows("ab"),
-      rows("ab"),
-      "b ranks a right answer first in 78 of 100 questions, a in 46; the difference is larger than chance.",
-    ),
-    (rows("ad"), rows("ad"), "; these questions cannot tell whether the difference is chance."),
-    (
-      rows("ab"),
-      rows("ab", "mrr[d]", {"b": (0.5, 0.6)}),
-      "than chance; by MRR, these questions cannot tell whether the difference is chance.",
-    ),
-    (
-      rows("abcde"),
-      rows("abcde"),
-      "b ranks a right answer first in 78 of 100 questions, c in 70, d in 60, a in 46, e in 10; the difference of b from a is "
-      "larger than chance; the difference of c from a is larger than chance between these trained models, and not shown of other seeds; these "
+      "abcde",
+      "p@1",
+      P,
+      "c in 70, d in 60, a in 46, e in 10; the difference of b from a is larger than chance; the difference of "
+      "c from a is larger than chance between these trained models, and not shown of other seeds; these "
       "questions cannot tell whether the difference of d and of e from a is chance.",
-    ),
-    (
-      rows("ab", "map[d]"),
-      rows("ab", "map[d]"),
-      "b has MAP 78 %, a 46 %; the difference is larger than chance.",
-    ),
-    (
-      rows("b"),
-      rows("b"),
-      "b ranks a right answer first in 78 of 100 questions; its MAP on dev was 0.200 before training and is 0.400 at its best.",
     ),
   ],
 )
-def test_the_verdict_is_one_plain_sentence(measured, first, said):
-  runs = Runs(tuple(system(row["system"]) for row in measured), "test", {}, (), "")
-  assert verdict.plain(runs, measured, first).endswith(said)
-  untold = [
-    row | {"methods_note": "cannot be told from one seed", "p_methods": None}
-    for row in measured[1:2]
-  ]
-  told = verdict.plain(runs, [*measured[:1], *untold], first[:2]) if untold else said
-  assert "other seeds" not in told
+def test_the_verdict_is_one_plain_sentence(systems, metric, by_mrr, said):
+  runs = Runs(tuple(map(system, systems)), "test", {}, (), "")
+  measured = rows(systems, f"{metric}[d-clean/test]", P)
+  assert verdict.plain(runs, measured, rows(systems, "mrr[d-clean/test]", by_mrr)).endswith(said)
 
 
 def test_code_of_ones_own_is_no_other_version_of_ours():
