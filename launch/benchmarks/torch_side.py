@@ -1,9 +1,10 @@
 """The other side: plain PyTorch loops over transformers' models, with dynamic padding.
 
 Sentences are tokenised beforehand, as ours are; each batch is padded to its longest text. Of the common ways to
-write such a loop (`CHOICES`) the fastest on this machine is taken.
+write such a loop (`choices`) the fastest on this machine is taken.
 """
 
+import importlib.util
 import itertools
 import time
 from collections.abc import Iterator
@@ -24,14 +25,15 @@ THEIRS |= {"max_positions": "max_position_embeddings", "type_vocab_size": "type_
 THEIRS |= {"layer_norm_eps": "layer_norm_eps", "activation": "hidden_act"}
 THEIRS |= {"window": "local_attention", "global_every": "global_attn_every_n_layers"}
 BATCH = 32  # the papers', and sentence-transformers' default
-# An attention, and whether a batch takes one forward pass in all, or one for each text of an example.
-CHOICES = (("sdpa", False), ("sdpa", True), ("eager", True))
+SIZES = (32, 128, 512, 2048)  # of batches to encode or score on a GPU
+Choice = tuple[str, bool, int]
 
 
 class TorchSide:
   """Trains on triplets of mean vectors or pairs under a classifier, with Adam; or encodes, or scores.
 
-  Weights are random: they take the same time. `half`: the forward pass is under autocast to bfloat16.
+  Weights are random: they take the same time. `half`: training is under autocast to bfloat16, else the
+  weights are bfloat16, as sentence-transformers' with `model_kwargs={"dtype": torch.bfloat16}`.
   """
 
   def __init__(self, work: Workload, half: bool = False):
@@ -45,28 +47,43 @@ class TorchSide:
     self.units = np.split(tokens, units.offsets[1:-1], 1)
     self.members, self.labels = np.asarray(examples.members), np.asarray(examples.labels)[:, 0]
     self._stream: Iterator[np.ndarray] | None = None
-    self.reset(*CHOICES[0])
+    self.reset(*self.choices[0])
 
-  def reset(self, attention: str, at_once: bool) -> None:
+  @property
+  def choices(self) -> list[Choice]:
+    """Attentions, whether a batch takes one forward pass or one a text of an example, and batch sizes."""
+    if self.work.trained:
+      size = self.work.batch_size or BATCH
+      return [("sdpa", False, size), ("sdpa", True, size), ("eager", True, size)]
+    attentions, sizes = ["sdpa"], SIZES[:1]
+    if self.device.type == "cuda":
+      sizes = SIZES
+      if self.half and importlib.util.find_spec("flash_attn"):
+        attentions.append("flash_attention_2")
+    return [(attention, True, size) for attention in attentions for size in sizes]
+
+  def reset(self, attention: str, at_once: bool, size: int) -> None:
     """Make a fresh model and optimizer."""
-    self.at_once, o = at_once, self.work.optimizer
+    self.at_once, self.size, o = at_once, size, self.work.optimizer
     model = model_of(self.work, attention).to(self.device)
+    if self.half and not self.work.trained:
+      model = model.to(torch.bfloat16)
     self.model = model.train() if self.work.trained else model.eval()
     self.optimizer = torch.optim.Adam(
       self.model.parameters(), lr=o["rate"], betas=(o["b1"], o["b2"]), eps=o["eps"]
     )
 
+  def batches(self, examples: np.ndarray) -> list[np.ndarray]:
+    """Cut examples into batches; texts to encode or score by length, as sentence-transformers sorts them."""
+    if not self.work.trained:
+      lengths = self.lengths[self.members[examples, 0]]
+      examples = examples[np.argsort(-lengths, kind="stable")]
+    return np.split(examples, range(self.size, len(examples), self.size))
+
   def plan(self, epoch: int) -> list[np.ndarray]:
-    """Return the examples of each batch in random order; texts to encode or score lie beside others of
-    their length, as sentence-transformers sorts them, so that a short block sees all lengths.
-    """
+    """Return the examples of each batch, in random order, so that a short block sees all lengths."""
     random = np.random.default_rng((7, epoch))
-    if self.work.trained:
-      size = self.work.batch_size or BATCH
-      order = random.permutation(len(self.members))
-      return np.split(order, range(size, len(order), size))
-    order = np.argsort(-self.lengths[self.members[:, 0]], kind="stable")
-    batches = np.split(order, range(BATCH, len(order), BATCH))
+    batches = self.batches(random.permutation(len(self.members)))
     return [batches[i] for i in random.permutation(len(batches))]
 
   def passes(self, members: np.ndarray) -> list[np.ndarray]:
@@ -110,14 +127,13 @@ class TorchSide:
 
   def step(self, examples: np.ndarray) -> Any:
     """Take one update, or return the vectors or logits of these examples on the host."""
-    half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
     if not self.work.trained:
       units = self.members[examples, 0]
-      with torch.inference_mode(), half:
+      with torch.inference_mode():
         scored = self.work.system == "score"
         output = self.model(**self.pad(units)).logits if scored else self.encode(units)
         return output.float().cpu().numpy()
-    with half:
+    with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
       loss = self.loss(examples)
     self.optimizer.zero_grad()
     loss.backward()
@@ -126,18 +142,24 @@ class TorchSide:
     return self.optimizer.step()
 
   def warm_up(self) -> None:
-    """Try each choice on the same batches in three rounds; keep the one with the best time."""
-    trial, best = self.plan(0)[:2], dict.fromkeys(CHOICES, float("inf"))
-    for _, choice in itertools.product(range(3), CHOICES):
+    """Try each choice on the same examples in three rounds; keep the one with the best time."""
+    choices = self.choices
+    best = dict.fromkeys(choices, float("inf"))
+    count = 2 * max(size for *_, size in choices)
+    examples = np.random.default_rng(7).permutation(len(self.members))[:count]
+    for _, choice in itertools.product(range(3), choices):
       self.reset(*choice)
+      trial = self.batches(examples)
       self.step(trial[0])
       began = time.perf_counter()
-      for examples in trial:
-        self.step(examples)
+      for part in trial:
+        self.step(part)
       self.wait()
       best[choice] = min(time.perf_counter() - began, best[choice])
-    self.reset(*min(CHOICES, key=best.__getitem__))
-    self.step(trial[0])
+    attention, at_once, size = min(choices, key=best.__getitem__)
+    print(f"torch: {attention}, batches of {size}", flush=True)
+    self.reset(attention, at_once, size)
+    self.step(self.batches(examples)[0])
     self.whole = sum(map(self.load, self.plan(1)), Load())
 
   def wait(self) -> None:

@@ -107,7 +107,7 @@ def test_both_sides_have_one_loss(work, system):
   batch = ours.batches[0]
   examples = numbers(work(system), batch)
   loss = float(ours.step(ours.place(batch))[0])  # dropout is 0
-  for choice in torch_side.CHOICES:
+  for choice in theirs.choices:
     theirs.reset(*choice)
     theirs.model.load_state_dict(state)
     assert loss == pytest.approx(float(theirs.loss(examples).detach()), rel=1e-3)
