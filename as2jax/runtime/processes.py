@@ -27,6 +27,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 HEARTBEAT = 100  # seconds without a sign of life after which a process counts as dead
 PATIENCE = 7 * 24 * 3600 * 1000  # milliseconds to wait for a message
+LAST_WORDS = 10  # seconds in which a process that aborts says why
 LOOK = 1.0  # seconds between two polls for a failure
 GRACE = 5.0  # seconds in which a process may raise the same error by itself
 SILENCE = 20.0  # seconds without a beat after which a process is named
@@ -124,6 +125,8 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
 def _aborted(number: int) -> None:
   """Names the host of the first process where it is gone, before jax's `abort` ends this process."""
   del number
+  # What aborts may hold a lock that Python needs here: the kernel ends a process that hangs in this handler.
+  signal.alarm(LAST_WORDS)
   from jax._src import distributed
 
   if first() or _Run.watchdog is None or _Run.watchdog.has_named():
