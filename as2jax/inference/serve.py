@@ -226,9 +226,11 @@ def application(
     texts = body.texts or body.documents or []
     check_count(len(texts), "candidates")
     if body.max_tokens_per_doc is not None and body.max_tokens_per_doc < ranker.longest:
-      read = (
-        f"the model reads up to {ranker.longest:g} tokens: leave the field out, or give as many"
-      )
+      read = "the model reads texts whole: leave the field out"
+      if ranker.longest < float("inf"):
+        read = (
+          f"the model reads up to {ranker.longest} tokens: leave the field out, or give as many"
+        )
       raise HTTPException(422, f"max_tokens_per_doc = {body.max_tokens_per_doc}: {read}")
     candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
     hits = await queue.rank(request, Question("0", body.query, candidates))

@@ -180,7 +180,9 @@ def test_the_host_of_a_killed_process_is_named_and_both_go_on(runs, tmp_path, mo
 
 
 def test_an_abort_that_hangs_in_its_last_words_ends():
-  code = "from as2jax.runtime import processes as p; p.LAST_WORDS, p.first = 1, input; p._aborted(6)"
+  code = (
+    "from as2jax.runtime import processes as p; p.LAST_WORDS, p.first = 1, input; p._aborted(6)"
+  )
   process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
   assert process.wait(60) == -signal.SIGALRM
   process.stdin.close()
