@@ -156,6 +156,8 @@ def installed(site, tmp_path_factory, request):
   def options(base):
     path = os.pathsep.join([str(target), *[str(bare)] * base])
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
+    if python != sys.executable:
+      del environment["XLA_FLAGS"]  # of this one's jax
     return {"cwd": empty, "env": environment, "text": True}
 
   def run(*arguments, base=False, status=0):

@@ -41,6 +41,9 @@ PYTHONS = {"here": sys.executable}
 for folder in ROOT.glob(".venv-3.*"):
   if folder != pathlib.Path(sys.prefix):
     PYTHONS[folder.name] = str(folder / "bin" / "python")
+EVERY_PYTHON = pytest.mark.parametrize(
+  "installed", PYTHONS.values(), ids=PYTHONS.keys(), indirect=True
+)
 
 
 @pytest.fixture
@@ -139,7 +142,7 @@ def _until(ask, process, log):
   raise AssertionError(f"nothing within {LONGEST} s: {log.read_text()}")
 
 
-@pytest.mark.parametrize("installed", PYTHONS.values(), ids=PYTHONS.keys(), indirect=True)
+@EVERY_PYTHON
 def test_a_plain_faq_without_one_failure(installed):
   """Questions and answers as a spreadsheet has them, and the README's line: no labels, no settings."""
   folder, command = installed.folder / "faq", installed.script
@@ -182,6 +185,7 @@ def test_a_plain_faq_without_one_failure(installed):
   assert lines(installed(command, *of_run))[0]["metric"] == "mrr[faq-gold/test]"
 
 
+@EVERY_PYTHON
 def test_a_students_system(installed):
   """A system of her own, named module:Class, trained and compared with two baselines."""
   folder, command = installed.folder, installed.script
