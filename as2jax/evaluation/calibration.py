@@ -10,7 +10,7 @@ import re
 import numpy as np
 from etils import epath
 
-from as2jax.data import trec_files
+from as2jax.data import holdout, trec_files
 from as2jax.evaluation import results
 from as2jax.evaluation.answer_triggering import SAMPLES, Best, best_threshold, platt
 from as2jax.runtime import bound
@@ -105,10 +105,16 @@ class Calibration(Candidates):
 
 
 @functools.lru_cache(maxsize=8)
-def of_run(folder: epath.PathLike, seed: int, split: str = "dev") -> Calibration | None:
+def of_run(folder: epath.PathLike, seed: int) -> Calibration | None:
   """Returns the calibration of one seed of a finished run; None where it did not rank candidates of dev."""
-  ranked = ranked_by(folder, split, seed)
+  ranked = ranked_by(folder, fitted_on(folder), seed)
   return None if ranked is None else Calibration(**vars(ranked))
+
+
+def fitted_on(folder: epath.PathLike) -> str:
+  """Returns the split that probabilities of a run are fitted on: the held-out questions, or else dev."""
+  content = results.read(folder)
+  return holdout.NAME if content and holdout.NAME in results.splits_of(content) else "dev"
 
 
 def ranked_by(

@@ -11,7 +11,7 @@ from etils import epath
 
 from as2jax.evaluation import answer_triggering, results, run_scores
 from as2jax.evaluation.answer_triggering import SAMPLES
-from as2jax.evaluation.calibration import Calibration, Candidates, ranked_by
+from as2jax.evaluation.calibration import Calibration, Candidates, fitted_on, ranked_by
 from as2jax.runtime.errors import InputError
 
 SHARES = (0.1, 0.2, 0.4)  # of the sentences, kept over all documents
@@ -100,7 +100,7 @@ def _pairs(place: str, judge: str, split: str) -> list[tuple[Calibration, Candid
     folder, seeds, files = place, _seeds(place), ["", ""]
   found = []
   for seed in seeds:
-    dev = ranked_by(folder, "dev", seed, files[0])
+    dev = ranked_by(folder, fitted_on(folder), seed, files[0])
     test = ranked_by(folder, split, seed, files[1])
     if dev is None or test is None:
       raise InputError(

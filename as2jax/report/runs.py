@@ -337,8 +337,7 @@ def documents(
       "not shaded: it did not rank the dev questions by which scores become probabilities",
     )
     try:
-      dev = system.content["selected_on"].split(", ")[1]
-      if fitted := calibration.of_run(system.name, system.seeds[0], dev):
+      if fitted := calibration.of_run(system.name, system.seeds[0]):
         least, probabilities = fitted.threshold(), fitted.probability(values).tolist()
         kept = values >= least
         said = (
