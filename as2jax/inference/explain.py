@@ -10,7 +10,9 @@ of a model with several x.mode-1.tsv, x.candidate.tsv ….
 """
 
 import dataclasses
+import logging
 import textwrap
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +36,7 @@ from as2jax.runtime.files import write_whole
 from as2jax.training.build import Components
 
 FORMS = (".png", ".svg", ".pdf")
+log = logging.getLogger(__name__)
 CELL = 0.3  # inches
 MARGIN = 2.3  # around the cells: labels, title, colour bar
 
@@ -356,8 +359,16 @@ def draw(panels: Sequence[Similarity], output: epath.Path, name: str) -> None:
   with (
     matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none"}),
     output.open("wb") as file,
+    warnings.catch_warnings(record=True) as caught,
   ):
+    warnings.simplefilter("always")
     figure.savefig(file, format=output.suffix.lower()[1:])
+  lacking = [one for one in caught if "missing from font" in str(one.message)]
+  if lacking and output.suffix.lower() != ".svg":
+    log.warning(
+      "%s shows boxes for characters that its font lacks: name a .svg, whose viewer draws them, or read the .tsv",
+      output,
+    )
 
 
 def table(similarity: Similarity, excel: bool = False) -> str:

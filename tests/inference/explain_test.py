@@ -1,5 +1,6 @@
 """What a run sees: cosines and plans by hand, the words, the files, what is refused."""
 
+import dataclasses
 import json
 import shutil
 
@@ -198,7 +199,7 @@ def test_a_zero_vector_has_the_cosine_0():
   np.testing.assert_allclose(zero, [[0], [0.5**0.5]])
 
 
-def test_pictures_are_drawn_as_shapes_and_text(tmp_path):
+def test_pictures_are_drawn_as_shapes_and_text(tmp_path, caplog):
   values = np.array([[0.1, 0.9, -0.2], [0.5, 0.0, 1.0]])
   one = Similarity(("who", "sat"), ("the", "$cat$", "sat"), values, 0.7, "cosine")
   other = Similarity(("who",), ("it",), values[:1, :1], 0.7, "cost")
@@ -206,6 +207,9 @@ def test_pictures_are_drawn_as_shapes_and_text(tmp_path):
     explain.draw([one, other], tmp_path / f"x{form}", "x")
     content = (tmp_path / f"x{form}").read_bytes()
     assert part in content and b"<image" not in content and b"/Subtype /Image" not in content
+    explain.draw([dataclasses.replace(other, candidate=("北",))], tmp_path / f"x{form}", "x")
+    assert ("shows boxes for characters" in caplog.text) == (form != ".svg")
+    caplog.clear()
 
 
 TEXTS = ["--text-question=a", "--text-candidate=b"]
