@@ -63,6 +63,7 @@ def load(
   if backend != "jax":
     from as2jax.inference import openvino
 
+    openvino.check(backend)
     ranker = load(source, seed=seed, dtype=dtype, label=label, allow_code=allow_code)
     openvino.use(ranker, backend)
     return ranker

@@ -4,6 +4,7 @@ OpenVINO has bfloat16 and 8-bit products where the processor has them, which XLA
 """
 
 import dataclasses
+import importlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +33,18 @@ class Given(nn.Module):
     return tokens.inputs[STATES]
 
 
+def check(backend: str) -> None:
+  """Raises InputError for an unknown backend, or where openvino is not installed."""
+  if backend not in BACKENDS:
+    raise InputError(f"backend = {backend!r}: use one of {', '.join(BACKENDS)}")
+  try:
+    importlib.import_module("openvino")
+  except ModuleNotFoundError:
+    raise InputError(
+      f"backend = {backend!r} needs openvino, which is not installed: pip install 'as2jax[openvino]'"
+    ) from None
+
+
 def use(ranker: Any, backend: str) -> None:
   """Computes the encoder of a `Ranker` by OpenVINO from now on, compiled here, once for all shapes.
 
@@ -41,14 +54,8 @@ def use(ranker: Any, backend: str) -> None:
       activations of 8 bits in products with them.
 
   """
-  if backend not in BACKENDS:
-    raise InputError(f"backend = {backend!r}: use one of {', '.join(BACKENDS)}")
-  try:
-    import openvino
-  except ModuleNotFoundError:
-    raise InputError(
-      f"backend = {backend!r} needs openvino, which is not installed: pip install 'as2jax[openvino]'"
-    ) from None
+  import openvino
+
   model, name = ranker.model, ranker.source or ranker.name
   form, encoder = model.published_form(), getattr(model, "encoder", None)
   network = getattr(type(encoder), "_encode", None)
