@@ -188,7 +188,9 @@ def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
   path = tmp_path / "index"
   ranker.index(TEXTS, path=path)
   with pytest.raises(InputError, match="made with other parameters"):
-    Index.open(path, ranker=as2jax.load(ranker.source, dtype="bfloat16"))
+    Index.open(path, ranker=(other := as2jax.load(ranker.source, dtype="bfloat16")))
+  assert Index.open(path, beside=ranker).ranker is ranker  # else it is loaded a second time
+  assert Index.open(path, beside=other).ranker.fingerprint == ranker.fingerprint
   with pytest.raises(InputError, match="none is no index"):
     Index.open(tmp_path / "none")
   shutil.copytree(path, tmp_path / "copy")
