@@ -16,14 +16,14 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 247,
-  "product lines": 40_250,
-  "product statements": 23_450,
+  "product files": 249,
+  "product lines": 41_400,
+  "product statements": 24_250,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 29_400,
-  "tracked files": 692,
-  "words of Markdown": 11_950,  # outside tables and code
+  "test lines": 30_250,
+  "tracked files": 699,
+  "words of Markdown": 11_500,  # outside tables and code
 }
 
 
