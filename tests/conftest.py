@@ -142,26 +142,24 @@ def site(wheel, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def installed(site, tmp_path_factory, request):
+def installed(site, tmp_path_factory):
   """run(arguments of Python…) in an empty folder, with the wheel's package alone; what it printed.
 
   With `base=True` nothing can be imported that the extras add. `run.start` returns the process, in
-  a group of its own, so that it can be told what a terminal tells; what it prints goes to `log`. The
-  Python is this one, or the parameter of the fixture.
+  a group of its own, so that it can be told what a terminal tells; what it prints goes to `log`.
   """
-  python = getattr(request, "param", sys.executable)
   target, bare = site
   empty = tmp_path_factory.mktemp("empty")
 
   def options(base):
     path = os.pathsep.join([str(target), *[str(bare)] * base])
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
-    if python != sys.executable:
-      del environment["XLA_FLAGS"]  # of this one's jax
     return {"cwd": empty, "env": environment, "text": True}
 
   def run(*arguments, base=False, status=0):
-    done = subprocess.run([python, *arguments], capture_output=True, timeout=300, **options(base))
+    done = subprocess.run(
+      [sys.executable, *arguments], capture_output=True, timeout=300, **options(base)
+    )
     assert done.returncode == status, done.stderr
     return done.stdout
 
@@ -170,7 +168,7 @@ def installed(site, tmp_path_factory, request):
       streams = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
       if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a session in a script's background:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # else its children ignore it, too
-      return subprocess.Popen([python, *arguments], **streams, **options(base))
+      return subprocess.Popen([sys.executable, *arguments], **streams, **options(base))
 
   run.folder, run.script, run.start = empty, str(target / "bin" / "as2jax"), start
   return run

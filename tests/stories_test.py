@@ -7,7 +7,6 @@ import pathlib
 import re
 import signal
 import socket
-import sys
 import time
 import urllib.request
 
@@ -36,14 +35,6 @@ JSON = "--format=json"
 MAPPED = "--columns=question=ask,candidate=reply,label=good"
 TINY = "encoder.pretrained={}"
 LONGEST = 280.0  # seconds for one command; most take a few
-# This Python, and those whose environments launch/test.sh --further has made.
-PYTHONS = {"here": sys.executable}
-for folder in ROOT.glob(".venv-3.*"):
-  if folder != pathlib.Path(sys.prefix):
-    PYTHONS[folder.name] = str(folder / "bin" / "python")
-EVERY_PYTHON = pytest.mark.parametrize(
-  "installed", PYTHONS.values(), ids=PYTHONS.keys(), indirect=True
-)
 
 
 @pytest.fixture
@@ -142,7 +133,6 @@ def _until(ask, process, log):
   raise AssertionError(f"nothing within {LONGEST} s: {log.read_text()}")
 
 
-@EVERY_PYTHON
 def test_a_plain_faq_without_one_failure(installed):
   """Questions and answers as a spreadsheet has them, and the README's line: no labels, no settings."""
   folder, command = installed.folder / "faq", installed.script
@@ -185,7 +175,6 @@ def test_a_plain_faq_without_one_failure(installed):
   assert lines(installed(command, *of_run))[0]["metric"] == "mrr[faq-gold/test]"
 
 
-@EVERY_PYTHON
 def test_a_students_system(installed):
   """A system of her own, named module:Class, trained and compared with two baselines."""
   folder, command = installed.folder, installed.script
