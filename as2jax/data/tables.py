@@ -148,7 +148,7 @@ def hub_parts(address: str) -> tuple[str, str, str]:
 
 
 def hub_address(address: str, split: str) -> str:
-  """Return the address of a split, or the address as it is where it names one or is none of the hub."""
+  """Return the address of a split of the hub; what names one, or is another address, as it is."""
   if not is_hub(address):
     return address
   name, config, named = hub_parts(address)
@@ -158,7 +158,7 @@ def hub_address(address: str, split: str) -> str:
 
 
 def hub_splits(address: str) -> list[str]:
-  """Return which of train, dev and test a data set of the hub has, or its own names of splits."""
+  """Return the splits of a data set of the hub by our names, or by its own."""
   name, config, split = hub_parts(address)
   there = [split] if split else list(_hub_streams(name, config))
   ours = {SPLITS[split] for split in there if split in SPLITS}
@@ -170,9 +170,12 @@ def _hub_streams(name: str, config: str) -> Mapping[str, Any]:
   """Return {split: its rows, which are streamed} of a data set of the hub, or of a folder of its files."""
   try:
     import datasets
+
+    if int(datasets.__version__.partition(".")[0]) < 4:  # runs scripts of data sets
+      raise ImportError
   except ImportError as error:
     raise InputError(
-      f"{HUB}{name} needs datasets, which is not installed: pip install 'as2jax[hub]'"
+      f"{HUB}{name} needs datasets from 4.0 on, which is not installed: pip install 'as2jax[hub]'"
     ) from error
   datasets.disable_progress_bars()
   try:
@@ -201,16 +204,18 @@ def _of_hub(address: str, first: bool = False) -> Table:
   stream, rows = streams[split], []
   try:
     for row in stream:
-      rows.append(_labelled(row, stream.features or {}))
+      rows.append(row)
       if first:
         break
   except Exception as error:  # of the network, or of a file
     raise InputError(f"{address} broke off after {len(rows)} rows ({error}): try again") from error
+  rows = [_labelled(row, stream.features or {}) for row in rows]
   columns = tuple(dict.fromkeys(column for row in rows for column in row))
   if not first:
     told = _counted(address, len(rows), (stream.info.splits or {}).get(split))
-    labels = {row.get("label") for row in rows}
-    if "asnq" in name.lower() and labels <= set(ASNQ_CLASSES) and len(labels) > 1:
+    labels, classes = [row.get("label") for row in rows], list(ASNQ_CLASSES)
+    of_asnq = labels and "asnq" in name.lower() and all(label in classes for label in labels)
+    if of_asnq and min(labels) < max(labels):
       told += "; its labels are ASNQ's classes: 4 answers, 1 to 3 do not"
       for row in rows:
         row["label"] = ASNQ_CLASSES[row["label"]]
@@ -240,11 +245,12 @@ def _labelled(row: dict[str, Any], features: Mapping[str, Any]) -> dict[str, Any
       full = {"pos": "positive", "neg": "negative"}
       right = right_class([full.get(name, name) for name in names])
       row[column] = names[value] if right is None else int(value == right)
-  passages = row.pop("passages", None)
-  if passages is None:
+  passages = row.get("passages")
+  if isinstance(passages, dict) and all(isinstance(field, list) for field in passages.values()):
+    passages = [dict(zip(passages, values)) for values in zip(*passages.values())]
+  if not isinstance(passages, list) or not all(isinstance(one, dict) for one in passages):
     return row
-  if isinstance(passages, dict):  # a list of each field
-    passages = [dict(zip(passages, values)) for values in zip(*passages.values(), strict=True)]
+  del row["passages"]
   row["candidates"] = []
   for passage in passages:
     entry = dict(passage)

@@ -23,7 +23,7 @@ _PRECISION = re.compile(r"precision=(0?\.\d+|1(?:\.0*)?)")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-  """Ranked candidates, `[candidates]`: score, whether right, question and its group, numbered from 0."""
+  """Holds ranked candidates: score, whether right, question and its group from 0, `[candidates]`."""
 
   score: np.ndarray
   right: np.ndarray
@@ -44,14 +44,14 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration(Candidates):
-  """The candidates of dev, from which probabilities and thresholds follow."""
+  """Derives probabilities and thresholds from the candidates of dev."""
 
   def __post_init__(self):
     low, high = platt(self.score, self.right)(np.asarray([self.score.min(), self.score.max()]))
     if not self.right.any() or self.right.all() or not low < high:
       raise InputError(
-        "on the dev questions a higher score does not mean a right candidate, so that no probability follows "
-        "from it: give a score as threshold"
+        "on the questions that selected it a higher score does not mean a right candidate, so that no probability "
+        "follows from it"
       )
 
   @functools.cached_property
@@ -106,7 +106,7 @@ class Calibration(Candidates):
 
 @functools.lru_cache(maxsize=8)
 def of_run(folder: epath.PathLike, seed: int) -> Calibration | None:
-  """Returns the calibration of one seed of a finished run; None where it did not rank candidates of dev."""
+  """Returns the calibration of one seed of a finished run; None where it did not rank `fitted_on`."""
   ranked = ranked_by(folder, fitted_on(folder), seed)
   return None if ranked is None else Calibration(**vars(ranked))
 

@@ -46,7 +46,7 @@ DIVERGED = (
 
 @struct.dataclass
 class Joined:
-  """A batch in one array a type, `[1, s, n]`, so that few transfers bring it to an accelerator.
+  """Holds a batch in one array a type, `[1, s, n]`: few transfers to an accelerator.
 
   `layout` is the batch's structure and, of each array, its type's number and its shape behind `[1, s]`.
   """

@@ -123,7 +123,7 @@ def load(
   """
   _check_fixed(names, deterministic)
   folders = [name for name in names if epath.Path(name).is_dir()]
-  if "+" in split and not any(_evaluated(name, split) for name in folders):
+  if folders and "+" in split and not any(_evaluated(name, split) for name in folders):
     alike = functools.partial(
       load, names, question_filter=question_filter, deterministic=deterministic
     )
@@ -201,8 +201,10 @@ def _joined(parts: Sequence[RunScores], split: str) -> RunScores:
   values = {}
   for metric in first.values:
     values[metric] = np.concatenate([part.metric(metric) for part in parts], -1)
+  notes = dict.fromkeys(part.note for part in parts if part.note)
   return dataclasses.replace(
     first,
+    note="; ".join(notes),
     data=first.data.rpartition("/")[0] + f"/{split}",
     ids=sum((part.ids for part in parts), ()),
     values=values,

@@ -16,7 +16,8 @@ from as2jax.runtime.errors import InputError
 
 SHARES = (0.1, 0.2, 0.4)  # of the sentences, kept over all documents
 LEGEND = (
-  "Sentences: precision, recall and F1 of those at or above dev's threshold of best F1. Kept: their share of all; answers: the "
+  "Sentences: precision, recall and F1 of those at or above the threshold of best F1 on dev (or what was held out of training to "
+  "select by). Kept: their share of all; answers: the "
   "share of answerable questions that keep a right one; at 10 % …: the same where the best tenth over all questions is kept. "
   "Triggering: WikiQA's F1 of answering with the best sentence or not at all. Brier and ECE (calibration error): of each "
   "sentence's probability; on dev cross-fitted."
@@ -49,7 +50,7 @@ def ratios(dev: Calibration, test: Candidates) -> dict[str, Ratio]:
 
 
 def curve(test: Candidates, shares: Sequence[float] = SHARES) -> list[float]:
-  """Return the share of answerable questions that keep a right sentence, by the share of sentences kept.
+  """Return the share of answerable questions that keep a right sentence, by shares kept.
 
   One threshold holds for all questions; between two scores (ties) the share is interpolated.
   """
@@ -98,25 +99,39 @@ def _pairs(place: str, judge: str, split: str) -> list[tuple[Calibration, Candid
     folder, seeds = judge, [_seeds(judge)[0]]
   else:
     folder, seeds, files = place, _seeds(place), ["", ""]
-  found = []
+  found, fitted = [], fitted_on(folder)
+  if fitted == split:
+    raise InputError(f"{folder}: thresholds are fitted on {split}: measure another split")
   for seed in seeds:
-    dev = ranked_by(folder, fitted_on(folder), seed, files[0])
+    dev = ranked_by(folder, fitted, seed, files[0])
     test = ranked_by(folder, split, seed, files[1])
     if dev is None or test is None:
       raise InputError(
         f"{folder} did not rank candidates of dev and {split}: give runs that evaluate both"
       )
-    found.append((Calibration(**vars(dev)), test))
+    try:
+      found.append((Calibration(**vars(dev)), test))
+    except InputError as error:
+      raise InputError(f"{place}, seed {seed}: {error}: leave it out") from error
   return found
 
 
+def _questions(folder: str, split: str) -> str | None:
+  """Return the fingerprint of a split of a run."""
+  return _content(folder)["data"]["splits"].get(split, {}).get("fingerprint")
+
+
 def _seeds(folder: str) -> list[int]:
+  return [outcome["seed"] for outcome in _content(folder)["seeds"]]
+
+
+def _content(folder: str) -> dict:
   content = results.read(folder)
   if content is None:
     raise InputError(
       f"{folder} is no finished run: name a run first, then others or DEV.run,TEST.run"
     )
-  return [outcome["seed"] for outcome in content["seeds"]]
+  return content
 
 
 def table(systems: Sequence[str], split: str) -> list[Mapping[str, str]]:
@@ -125,5 +140,9 @@ def table(systems: Sequence[str], split: str) -> list[Mapping[str, str]]:
   for system in systems:
     name, place = run_scores.named(system)
     judge = judge or place
+    if epath.Path(place).is_dir() and _questions(place, split) != _questions(judge, split):
+      raise InputError(
+        f"{place} ranked other questions of {split} than {judge}: name runs of one data set"
+      )
     rows.append({"system": name, **row(_pairs(place, judge, split))})
   return rows

@@ -125,6 +125,10 @@ def rank_file(
   if ranking:
     if label is not None:
       raise InputError(f"label = {label!r}: another's ranking is for joint models, without classes")
+    if backend != "jax":
+      raise InputError(
+        f"backend = {backend!r}: joint models, which read ranking, are computed by jax"
+      )
     opened = Run(source, allow_code=allow_code)
     opened.start_from(ranking, normalise.apply(own.questions, opened.config.data.rules))
     ranker = opened.ranker(seed)

@@ -46,7 +46,7 @@ def check(backend: str) -> None:
 
 
 def use(ranker: Any, backend: str) -> None:
-  """Computes the encoder of a `Ranker` by OpenVINO from now on, compiled here, once for all shapes.
+  """Computes the encoder of a `Ranker` by OpenVINO, compiled here once for all shapes.
 
   Args:
     ranker: of a model that `as2jax export` can write, over BERT or what has its network.
@@ -67,6 +67,10 @@ def use(ranker: Any, backend: str) -> None:
     )
   if ranker.mesh.devices.flat[0].platform != "cpu":
     raise InputError(f"backend = {backend!r} computes on a CPU: set JAX_PLATFORMS=cpu")
+  if backend == "openvino-int8" and ranker.dtype != "float32":
+    raise InputError(
+      f"backend = {backend!r}: beside 8 bits it computes in float32, not {ranker.dtype}"
+    )
   params = jax.tree.map(lambda x: np.asarray(x)[0], ranker.variables["params"]["encoder"])
   if backend == "openvino-int8":
     ranker.dtype = "int8"  # also in the fingerprint: other vectors

@@ -111,7 +111,11 @@ def select(
   (scores,) = ranker.all_scores([Question("0", question, tuple(candidates))])[ranker.similarity]
   fitted = None
   if ranker.seed is not None:  # of a run
-    fitted = calibration.of_run(ranker.source, ranker.seed)
+    try:
+      fitted = calibration.of_run(ranker.source, ranker.seed)
+    except InputError as error:
+      if isinstance(threshold, str):
+        raise InputError(f"{error}: give a score as threshold, or None") from error
   probabilities: Sequence[float | None] = [None] * len(scores)
   if fitted is not None:
     probabilities = fitted.probability(scores).tolist()

@@ -394,5 +394,5 @@ def _compiled(programs: Iterator[bool]) -> bool:
   try:
     return next(programs, False)
   except Exception:  # a request that needs the program tells its client
-    log.exception("a program was not compiled beforehand")
+    log.exception("this program and those after it were not compiled: requests compile them")
     return False

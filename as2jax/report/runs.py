@@ -55,7 +55,7 @@ class System:
 
   @property
   def code(self) -> str | None:
-    """Return the digest of as2jax's own code, None where it is not known apart from that of classes of one's own."""
+    """Return the digest of as2jax's code alone; None where own classes are in it."""
     identity = (self.content or {}).get("identity", {})
     names = [self.config.get(key, {}).get("name") for key in ("model", "loss", "encoder")]
     if any(":" in str(name) for name in names):
@@ -334,7 +334,7 @@ def documents(
     probabilities: list[Any] = [None] * len(scores)
     kept, said = (
       np.zeros(len(scores), bool),
-      "not shaded: it did not rank the dev questions by which scores become probabilities",
+      "not shaded: it did not rank the questions by which scores become probabilities",
     )
     try:
       if fitted := calibration.of_run(system.name, system.seeds[0]):

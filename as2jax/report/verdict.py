@@ -28,7 +28,7 @@ TOLD = {  # of the difference from the first system, by `compare`'s tests of mod
 
 
 def plain(runs: Runs, rows: Sequence[Row], first: Sequence[Row]) -> str:
-  """Say in one sentence how often each system ranks a right answer first, and whether that is chance.
+  """Say how often each system ranks a right answer first, and whether that is chance.
 
   Args:
     rows: of `compare.compare`: P@1 or R@1, or where a system lacks these the page's first metric.
@@ -55,8 +55,8 @@ def _told(named: dict[str, str], rows: Sequence[Row]) -> str:
   found: dict[str, list[str]] = {}
   for row in rows[1:]:
     models = row.get("p_randomization_holm", row["p_randomization"]) < LEVEL
-    methods = row["methods_note"] or row.get("p_methods_holm", row["p_methods"]) < LEVEL
-    found.setdefault(TOLD[models, bool(models and methods)], []).append(named[row["system"]])
+    methods = not row["methods_note"] and row.get("p_methods_holm", row["p_methods"]) < LEVEL
+    found.setdefault(TOLD[models, models and methods], []).append(named[row["system"]])
   said = []
   for sentence, systems in found.items():
     between = f" of {' and of '.join(systems)} from {named[rows[0]['system']]}"

@@ -61,7 +61,7 @@ class Progress:
       self.say(name)
 
   def count(self, name: str, done: int, total: int) -> None:
-    """Shows how many of all are done, by a bar that moves to and fro before the first, or by lines."""
+    """Shows how many of all are done, by a bar or by lines."""
     told = f"{name} {done} of {total}"
     length = total if done else None
     self.bar.update(self.task, description=told, completed=done, total=length, refresh=True)

@@ -51,7 +51,7 @@ class TorchSide:
 
   @property
   def choices(self) -> list[Choice]:
-    """Attentions, whether a batch takes one forward pass or one a text of an example, and batch sizes."""
+    """Return attentions, whether a batch takes one forward pass or one a text, and batch sizes."""
     if self.work.trained:
       size = self.work.batch_size or BATCH
       return [("sdpa", False, size), ("sdpa", True, size), ("eager", True, size)]

@@ -473,6 +473,7 @@ OF_HUB = [
    [("is it", "no it", 0), ("is it", "yes it", 1)]),
   ("mteb/rerank", (), [{"query": "who", "positive": ["she"], "negative": ["you"]}], READ),
   ("sentence-transformers/pairs", (), [PAIR], [("who", "she", 1)]),
+  ("rag", (), [PAIR | {"label": 1, "passages": ["a", "b"]}], [("who", "she", 1)]),
 ]  # fmt: skip
 
 
@@ -494,7 +495,9 @@ def hub(monkeypatch):
     sys.modules,
     "datasets",
     SimpleNamespace(
-      disable_progress_bars=lambda: None, load_dataset=lambda *_, streaming: loaded[_]
+      __version__="4.0.0",
+      disable_progress_bars=lambda: None,
+      load_dataset=lambda *_, streaming: loaded[_],
     ),
   )
   tables._hub_streams.cache_clear()
@@ -560,6 +563,9 @@ def test_a_data_set_of_the_hub_is_checked_and_its_refusals_say_the_way_out(hub, 
     with pytest.raises(InputError) as error:
       read(address, labelled=True)
     assert words in str(error.value), address
+  sys.modules["datasets"].__version__ = "3.6.0"  # would run scripts of data sets
+  with pytest.raises(InputError, match=r"hub:b needs datasets from 4.0 on"):
+    read("hub:b:test", labelled=True)
   sys.modules["datasets"] = None
-  with pytest.raises(InputError, match=r"hub:b needs datasets, .*pip install 'as2jax\[hub\]'"):
+  with pytest.raises(InputError, match=r"hub:b needs datasets .*pip install 'as2jax\[hub\]'"):
     read("hub:b:test", labelled=True)

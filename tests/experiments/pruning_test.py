@@ -73,11 +73,14 @@ def test_run_files_have_the_figures_of_the_run_that_wrote_them(finished_run, tmp
   assert app.run([*asked, f"Theirs={dev},{test}"]) == 0
   head, ours, theirs = capsys.readouterr().out.splitlines()
   assert head.startswith("system,seeds,precision") and theirs == ours.replace("Ours", "Theirs")
+  assert (
+    app.run([*asked, "--split=dev"]) == 2 and "measure another split" in capsys.readouterr().err
+  )
   less.write_text(pathlib.Path(test).read_text().partition("\n")[2])
   assert app.run([*asked, f"{dev},{less}"]) == 2
   assert f"{less} does not rank candidate" in capsys.readouterr().err
   for wrong, said in (
     (finished_run("triplet"), "runs that evaluate both"),
-    (tmp_path, "no finished run"),
+    (tmp_path, "is no finished run"),
   ):
     assert app.run([*asked, str(wrong)]) == 2 and said in capsys.readouterr().err

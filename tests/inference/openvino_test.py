@@ -122,3 +122,5 @@ def test_commands_take_the_backend_and_name_an_absent_library(monkeypatch, tmp_p
       "as2jax: backend = 'openvino' needs openvino, which is not installed: pip install "
       "'as2jax[openvino]'\n"
     )
+  of_another = ["run", str(file), "--ranking=x.run", "--backend=openvino"]
+  assert app.run(["rank", *of_another]) == 2 and "are computed by jax" in capsys.readouterr().err

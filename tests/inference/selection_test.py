@@ -137,11 +137,18 @@ def bound_over_groups(one, least):
   return np.quantile(found, 0.025)
 
 
-def test_a_score_that_says_nothing_is_refused():
+def test_a_score_that_says_nothing_is_refused(ranker, monkeypatch):
   one = made()
   for right in (1 - one.right, 0 * one.right):
-    with pytest.raises(InputError, match="give a score as threshold"):
+    with pytest.raises(InputError, match="no probability follows from it"):
       Calibration(one.score, right, one.question, one.group)
+  asked = "who sat on the mat", PAGE
+  monkeypatch.setattr(
+    calibration, "of_run", lambda *_: Calibration(one.score, 0 * one.right, one.question, one.group)
+  )
+  with pytest.raises(InputError, match="give a score as threshold, or None"):
+    ranker.select(*asked)
+  assert ranker.select(*asked, threshold=-1.0).answered
 
 
 def test_a_run_is_calibrated_on_all_of_its_dev_candidates(ranker, caplog):

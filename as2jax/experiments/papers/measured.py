@@ -24,7 +24,7 @@ NOT_YET = "not trained yet"
 # (`RUN,BASE`), or that of these models (`RUN|BASE`); in which column; perhaps with its p in the words that follow.
 FIGURE = re.compile(
   r"(?P<source><!--(?P<run>[\w-]+)(?:(?P<of>[,|])(?P<base>[\w-]+))?:(?P<column>\S+?)-->)"
-  r"(?P<sign>[+−]?)\.\d{3}(?P<width> ± \.\d{3})?(?:(?P<before_p>[^±\d<>]{1,80}?\bp )(?:< )?\.\d+)?"
+  r"(?P<sign>[+−]?)(?:\.\d{3}|1\.000)(?P<width> ± \.\d{3})?(?:(?P<before_p>[^±\d<>]{1,80}?\bp )(?:< )?(?:\.\d+|1\b))?"
 )
 
 

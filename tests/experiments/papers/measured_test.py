@@ -63,6 +63,8 @@ def test_figures_in_prose_are_means_and_differences(kept):
   np.testing.assert_array_equal(
     joined.metric("map")[0], np.concatenate([p.metric("map")[0] for p in parts])
   )
+  table = str(kept / "bm25/eval/test/per_question.tsv")  # files are of no split
+  assert run_scores.load([table], split="dev+test")[0].ids == run_scores.load([table])[0].ids
   assert len(set(joined.groups)) == sum(len(set(part.groups)) for part in parts)
 
 
