@@ -21,7 +21,7 @@ EVIL = "import pathlib\npathlib.Path(__file__).with_name('marker').touch()\n"
 VERBS = """rank run q.csv; evaluate run; evaluate run --data=q.csv; report run; report run --explain=0
   explain run --text-question=a --text-candidate=b; export run out; serve run --port=0
   index run q.csv -o out --columns=text=candidate; search index cats; search good cats --rerank=run
-  serve whole --port=0 --index=index; train run; train rerun:run/config.json -o out
+  serve words --port=0 --index=index; train run; train rerun:run/config.json -o out
   data near-duplicates run; data near-duplicates whole --encoder=run; lab mine run q.csv -o out
   lab distill q.csv -o out --teacher=run; lab compile rerun:run/config.json
   lab distill q.csv -o out --cross-fit=rerun:run/config.json
@@ -57,6 +57,7 @@ def place(finished_run, tmp_path_factory):
   for name, index in (("whole", "good"), ("run", "index")):
     shutil.copytree(finished_run("triplet"), place / name)
     as2jax.load(place / name).index(["Ice is frozen.", "A cat."], path=str(place / index))
+  shutil.copytree(finished_run("bm25"), place / "words")
   (place / "evil.py").write_text(EVIL)
   programs, caches = (str(place / name) for name in HOSTILE)
   change(place / "run", model__name="evil:Evil", compilation_cache=programs, data__cache=caches)
@@ -77,6 +78,11 @@ def test_no_verb_imports_what_a_run_names(verb, capsys):
   assert app.run(verb.split()) == 2
   error = capsys.readouterr().err
   assert "'evil:Evil' is code of the module 'evil'" in error and "--allow-code" in error
+
+
+def test_an_index_beside_the_model_that_made_it_opens_no_other():
+  ranker = as2jax.load("whole")  # of the parameters of the hostile run
+  assert as2jax.Index.open("index", beside=ranker).ranker is ranker
 
 
 @pytest.mark.parametrize("door", DOORS)
