@@ -78,7 +78,7 @@ def test_a_document_is_shaded_in_the_page_or_it_says_why_not(finished_run, tmp_p
   said = [
     "kept at a probability of 0.",
     "not shaded: it did not rank",
-    "not shaded: on the dev questions",
+    "not shaded: on the questions that selected it",
   ]
   assert len(notes) == 6  # of the first question and the one in the middle
   for (note, spans), start, name in zip(notes, said, names):
