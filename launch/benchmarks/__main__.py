@@ -43,6 +43,7 @@ ROWS = {
   "rank-split": ("rank", "ranking WikiQA's first 300 test questions", "sentences/s"),
   "rank-split-cross": ("score", "the same by a cross-encoder", "pairs/s"),
   "rank10": ("rank", "`rank` of ten candidates, warm", "ms"),
+  "select": ("rank", "`select` in a document of WikiQA, a question at a time", "ms"),
   "openvino": ("rank", "the 300 questions by OpenVINO, float32", "sentences/s"),
   "openvino-bfloat16": ("rank", "the same, bfloat16", "sentences/s"),
   "openvino-int8": ("rank", "the same, 8 bits", "sentences/s"),

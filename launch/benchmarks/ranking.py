@@ -123,6 +123,16 @@ def first_questions() -> Sequence[Question]:
   return datasets.load("wikiqa", download=False).splits["test"][:QUESTIONS]
 
 
+def by_selection(ranker: as2jax.Ranker, question: Question) -> np.ndarray:
+  """Return the scores of the sentences of a document, which are the question's candidates."""
+  texts, spans, end = [c.text for c in question.candidates], [], 0
+  for text in texts:
+    spans.append((end, end + len(text)))
+    end += len(text) + 1
+  selection = ranker.select(question.text, " ".join(texts), threshold=None, sentences=spans)
+  return np.asarray([one.score for one in selection.every])
+
+
 def check_alike(
   sides: dict[str, Scores], questions: Sequence[Question], most: float = DIFFERENCE
 ) -> None:
@@ -158,6 +168,13 @@ def run(row: str, flags: argparse.Namespace, measure: Callable, unit: str) -> di
     }
     for side in sides.values():
       side(questions)
+  elif row == "select":
+    questions = first_questions()[:100]
+    sides = {
+      "as2jax": lambda questions: [by_selection(ranker, q) for q in questions],
+      "sentence-transformers": lambda questions: [other([q])[0] for q in questions],
+    }
+    check_alike(sides, questions, DIFFERENCE)
   else:
     questions = first_questions()
     exact = dtype == "float32" and row != "openvino-int8"
