@@ -4,7 +4,7 @@ import tiny
 
 from as2jax.data.inputs import word_overlap as document_frequency
 from as2jax.data.inputs.protocol import Tables
-from as2jax.data.inputs.word_overlap import DocumentFrequency
+from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
@@ -35,11 +35,14 @@ def weighed(unit, template="context", max_length=64):
     max_length=max_length,
     words=True,
   )
-  frequency = DocumentFrequency().columns(FITTED, (), Tables(table, None, None))
-  keep = document_frequency.kept(table)
+  tables = Tables(table, None, None)
+  frequency, stop = (
+    DocumentFrequency().columns(FITTED, (), tables),
+    StopWords().columns(None, (), tables),
+  )
   return [
-    (table.forms[f], int(r), float(n), bool(k))
-    for f, r, n, k in zip(table.word_form, table.word_role, frequency, keep)
+    (table.forms[f], int(r), float(n), not s)
+    for f, r, n, s in zip(table.word_form, table.word_role, frequency, stop)
   ]
 
 
