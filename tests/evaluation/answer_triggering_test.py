@@ -28,18 +28,6 @@ def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
     answer_triggering.best(questions, {"Q1": {"D0": 2.0, "D1": 2.0}})
 
 
-def test_the_threshold_has_the_greatest_f1_on_dev():
-  dev = generated(60, 1)
-  threshold = answer_triggering.best_threshold(dev.score, dev.right, dev.answerable.sum())
-
-  def f1(limit):
-    answered = dev.score >= limit
-    right = (dev.right * answered).sum()
-    return 2 * right / (answered.sum() + dev.answerable.sum())
-
-  assert f1(threshold) == pytest.approx(max(map(f1, dev.score)))
-
-
 def test_precision_recall_and_f1_by_hand():
   dev = Best(np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.array([False, True]), np.arange(2))
   test = Best(

@@ -2,11 +2,11 @@
 
 python tests/goldens/compare_trees.py OLD NEW [--only=triplet,cete] [--keep=FOLDER]
 
-OLD and NEW are two checkouts with the same `.venv`. In each, the same commands train every system on
-its tiny config, rank users' files, evaluate run files, break 500 texts into sentences and compile three
-jobs for TPU v5e. The values that are compared come from files that other programs read (run.trec,
-qrels.trec, metrics.jsonl, Orbax checkpoints) and from printed JSON, so that a tree may change all
-of its insides. Status 1 where anything differs.
+OLD and NEW are two checkouts with the same `.venv`. In each, its own `tests/hosts_program.py` trains every
+system on its tiny config, over one encoder; then it ranks users' files, evaluates run files, breaks 500 texts
+into sentences and compiles three of the jobs for TPU v5e. The values that are compared come from files that
+other programs read (run.trec, qrels.trec, metrics.jsonl, Orbax checkpoints) and from printed JSON, so that a
+tree may change all of its insides. Status 1 where anything differs.
 """
 
 import argparse
@@ -20,117 +20,13 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-TINY = {
-  "batch.num_row_buckets": 1,
-  "batch.predict_rows": 64,
-  "batch.shards": 8,
-  "compilation_cache": "off",
-  "epochs": 1,
-  "evaluation.splits": "('test',)",
-  "log.report": False,
-  "log.steps": 1,
-  "log.tensorboard": False,
-  "optimizer.rate": 0.001,
-}
-TEXT = {"batch.row_lengths": "(64,)", "batch.rows": 16, "data.max_length": 64}
-CONTEXT = {"batch.row_lengths": "(128,)", "batch.rows": 16, "data.max_length": 128}
-ENCODER = {"encoder.pretrained": "{folder}/encoder"}
-JOBS = {
-  "triplet": ("wikiqa_triplet", "sample", {**TEXT, **ENCODER, "data.train_fraction": 0.08}),
-  "grouped": (
-    "wikiqa_triplet",
-    "sample,grouped",
-    {**TEXT, **ENCODER, "batch.rows": 64, "batch.examples": 256, "data.train_fraction": 0.2},
-  ),
-  "siamese": ("wikiqa_siamese", "sample", {**TEXT, **ENCODER, "data.train_fraction": 0.08}),
-  "crossencoder": (
-    "wikiqa_crossencoder",
-    "sample",
-    {**TEXT, **ENCODER, "batch.examples": 32, "data.train_fraction": 0.15, "seeds": "(0,1)"},
-  ),
-  "loct": (
-    "wikiqa_loct",
-    "sample",
-    {**CONTEXT, **ENCODER, "batch.examples": 32, "data.train_fraction": 0.08, "seeds": "(0,)"},
-  ),
-  "cassie": (
-    "wikiqa_cassie",
-    "sample",
-    {
-      **CONTEXT,
-      **ENCODER,
-      "batch.examples": 32,
-      "data.train_fraction": 0.08,
-      "seeds": "(0,)",
-      "model.hidden": 8,
-      "model.iterations": 10,
-    },
-  ),
-  "cete": (
-    "wikiqa_cete",
-    "sample",
-    {
-      **TEXT,
-      **ENCODER,
-      "data.train_fraction": 0.08,
-      "model.num_heads": 2,
-      "model.positions": "sinusoids",
-    },
-  ),
-  "cross_vae": (
-    "squad_cross_vae",
-    "sample",
-    {
-      **ENCODER,
-      "batch.examples": 32,
-      "batch.row_lengths": "(16,)",
-      "batch.rows": 64,
-      "data.max_length": 16,
-      "data.train_fraction": 0.6,
-      "loss.epochs": 1,
-      "model.answer_length": 16,
-      "model.answer_start": "apart",
-      "model.attention_size": 4,
-      "model.decoder_size": 7,
-      "model.hidden_size": 5,
-      "model.hops": 2,
-      "model.latent_size": 3,
-      "model.match_on": "sample",
-      "model.question_length": 16,
-      "model.softmax_chunk": 64,
-    },
-  ),
-  "m2snet": (
-    "trecqa_m2snet",
-    "2,sample",
-    {
-      "batch.examples": 32,
-      "batch.row_lengths": "(14,)",
-      "data.max_length": 14,
-      "data.train_fraction": 0.08,
-      "encoder.vectors": "{folder}/vectors.txt",
-      "model.candidate_length": 14,
-      "model.filter_size": 3,
-      "model.filters": "(4,6)",
-      "model.question_length": 12,
-    },
-  ),
-  "bm25": ("wikiqa_baseline", "bm25,sample", {}),
-  "word_overlap": ("wikiqa_baseline", "word_overlap,sample", {}),
-}
-UNTIMED = (
-  "loss",
-  "grad",
-  "map",
-  "mrr",
-  "p@1",
-  "rate",
-  "norm",
-  "term",
-  "dev",
-  "positives",
-  "triplets",
+SYSTEMS = (
+  "bm25 word_overlap triplet siamese crossencoder cosine loct cassie cete cross_vae m2snet".split()
 )
+GROUPED = {"batch__sampler": "grouped", "batch__examples": 256, "data__train_fraction": 0.2}
+JOBS = {name: (name, {}) for name in SYSTEMS}
+JOBS |= {"grouped": ("triplet", GROUPED), "seeds": ("crossencoder", {"seeds": [0, 1]})}
+UNTIMED = "loss grad map mrr p@1 rate norm term dev positives triplets".split()
 QUESTIONS = [
   ("how are glacier caves formed", "A cave is formed within ice.", "Ice is cold. NA"),
   ("what is 007", "null", "The agent 007 is a spy; he drives."),
@@ -159,42 +55,15 @@ def tables(folder: pathlib.Path) -> dict[str, str]:
   }  # fmt: skip
 
 
-def prepare(folder: pathlib.Path) -> None:
-  """Write a tiny BERT folder and word vectors, by libraries alone."""
-  import numpy as np
-  import transformers
-  from safetensors.numpy import save_file
-
-  sys.path.insert(0, str(HERE.parent))
-  import tiny
-
-  encoder, words = folder / "encoder", tiny.vocabulary()
-  encoder.mkdir(parents=True)
-  (encoder / "vocab.txt").write_text("\n".join(words) + "\n")
-  settings = {**tiny.SIZES, "vocab_size": len(words)}
-  (encoder / "config.json").write_text(json.dumps(settings))
-  transformers.logging.set_verbosity_error()
-  import torch
-
-  torch.manual_seed(0)
-  model = transformers.BertModel(transformers.BertConfig(**settings))
-  rng = np.random.default_rng(0)
-  arrays = {
-    name: rng.normal(0, 0.4, value.shape).astype(np.float32)
-    for name, value in model.state_dict().items()
-    if value.dtype.is_floating_point
-  }
-  save_file(arrays, str(encoder / "model.safetensors"), metadata={"format": "pt"})
-  common = "the a of in to and is was what how who when where are on it for by with".split()
-  rows = [f"{w} {' '.join(f'{x:.3f}' for x in rng.normal(size=8))}\n" for w in common]
-  (folder / "vectors.txt").write_text("".join(rows))
-
-
-def call(tree: pathlib.Path, cache: pathlib.Path, *arguments: str) -> str:
+def call(tree: pathlib.Path, cache: pathlib.Path, *arguments: str, encoder: str = "") -> str:
   """Run Python in a tree; return what it printed, or its status and errors."""
   environment = {**os.environ, "JAX_PLATFORMS": "cpu", "AS2JAX_CACHE": str(cache)}
   environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache.parent / "programs")}
-  environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2", "PYTHONPATH": str(tree)}
+  environment |= {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    "AS2JAX_TINY_ENCODER": encoder,
+  }
+  environment |= {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "tests")])}
   command = [str(tree / ".venv/bin/python"), *arguments]
   done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
   if done.returncode:
@@ -230,19 +99,17 @@ def log_lines(run: pathlib.Path) -> list[dict]:
   return kept
 
 
-def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: list[str]) -> dict:
+def record(tree: pathlib.Path, encoder: str, out: pathlib.Path, only: list[str]) -> dict:
   """Run everything in one tree; return {name: value}."""
   found, cache = {}, out / "cache"
-  for name in only:
-    if name not in JOBS:
-      continue
-    job, words, keys = JOBS[name]
-    run = out / "runs" / name
-    values = {**TINY, **keys} if keys else {"log.report": False, "log.tensorboard": False}
-    flags = [f"--config.{k}={str(v).format(folder=shared)}" for k, v in values.items()]
-    config = f"--config={tree}/configs/{job}.py:{words}"
+  cache.mkdir(exist_ok=True)
+  for name in filter(JOBS.__contains__, only):
+    (system, overrides), run = JOBS[name], out / "runs" / name
+    job = {"name": name, "system": system, "folder": str(run), "overrides": overrides}
+    (out / "job.json").write_text(json.dumps([job]))
     if not (run / "results.json").exists():
-      said = call(tree, cache, "-m", "as2jax.main", config, f"--workdir={run}", *flags)
+      program = str(tree / "tests/hosts_program.py")
+      said = call(tree, cache, program, str(out / "job.json"), "8", encoder=encoder)
       if said.startswith("status"):
         found[f"{name}: trains"] = said
         continue
@@ -252,10 +119,9 @@ def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: li
       for number, line in enumerate(log_lines(run)):
         found[f"{name}: metrics.jsonl line {number}"] = line
     found |= {f"{name}: {k}": v for k, v in parameters(run).items()}
-    table = call(
-      tree, cache, "-m", "as2jax", "compare", str(out / "runs/bm25"), str(run), "--format=json"
-    )
     if name != "bm25":
+      both = str(out / "runs/bm25"), str(run)
+      table = call(tree, cache, "-m", "as2jax", "compare", *both, "--format=json")
       found[f"{name}: compare"] = table.replace(str(out), "")
     print(f"  {name}", flush=True)
   if "files" in only:
@@ -274,12 +140,8 @@ def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: li
     found["sentences"] = call(tree, cache, str(HERE / "break_texts.py"))
   if "compile" in only:
     for name in COMPILED:
-      job, words, keys = JOBS[name]
-      values = {k: str(v).format(folder=shared) for k, v in {**TINY, **keys}.items()}
-      sets = [f"--set={k}={v}" for k, v in values.items()]
-      said = call(
-        tree, cache, "-m", "as2jax", "lab", "compile", f"{job}:{words}", "--topology=v5e:2x2", *sets
-      )
+      job = f"rerun:{out / 'runs' / name / 'config.json'}"
+      said = call(tree, cache, "-m", "as2jax", "lab", "compile", job, "--topology=v5e:2x2")
       found[f"compile: {name}"] = [line for line in said.splitlines() if "second" not in line]
   return found
 
@@ -296,9 +158,10 @@ def main() -> int:
   only = list(dict.fromkeys(options.only.split(",")))
   with tempfile.TemporaryDirectory() as scratch:
     folder = (options.keep or pathlib.Path(scratch)).absolute()
-    if not (folder / "shared").exists():
-      prepare(folder / "shared")
-    found = {}
+    encoder, found = str(folder / "encoder"), {}
+    copy = f"import shutil, tiny; shutil.copytree(tiny.encoder_folder(), {encoder!r})"
+    if not os.path.exists(encoder):
+      call(options.old.absolute(), folder / "cache", "-c", copy)
     for name, tree in (("old", options.old), ("new", options.new)):
       kept = folder / f"{name}.json"
       if name == "old" and kept.exists():
@@ -308,7 +171,7 @@ def main() -> int:
       if name == "new" or not options.keep:
         shutil.rmtree(folder / name, ignore_errors=True)
       (folder / name).mkdir(exist_ok=True)
-      found[name] = record(tree.absolute(), folder / "shared", folder / name, only)
+      found[name] = record(tree.absolute(), encoder, folder / name, only)
       found[name] = json.loads(json.dumps(found[name]).replace(str(folder / name), ""))
       kept.write_text(json.dumps(found[name], indent=1))
   old = {k: v for k, v in found["old"].items() if k.split(":")[0] in only}

@@ -72,21 +72,6 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
     modes.run(config, str(tmp_path / "other"))
 
 
-@pytest.mark.parametrize(
-  "options, told",
-  [
-    (["--set", "epochs=3"], "--set epochs: a key of training"),
-    (["--data=sample", "--splits=dev"], "name the split of other data with it"),
-    (["--data=sample:dev", "--drop"], "drop = True is for your own files"),
-    (["--columns=question=q"], "--columns and --drop are for a file of your own"),
-    (["--rules=ptb"], "--rules, --label and --output are for what is no run"),
-  ],
-)
-def test_what_a_run_does_not_take_is_refused(finished_run, capsys, options, told):
-  assert app.run(["evaluate", str(finished_run("bm25")), *options]) == 2
-  assert told in capsys.readouterr().err
-
-
 def exported(finished_run):
   """A finished run as a published model, made once a process."""
   folder = finished_run("triplet")
@@ -112,17 +97,23 @@ def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished
   assert app.run(["evaluate", model, "--data=sample:test", "--rules=mask_numbers,lowercase"]) == 0
 
 
-@pytest.mark.parametrize(
-  ("options", "told"),
-  [
-    ([], "holds no run, which would have data of its own: train first, or name labelled"),
-    (["--data=sample:test", "--set", "epochs=1"], "--set and --splits are for runs"),
-    (["--data=sample:test", "--rules=upper"], "data.rules = ('upper',)"),
-    (["--data=sample:test", "-o", "scores.csv"], "--output=scores.csv: the scores are"),
-  ],
-)
-def test_what_only_a_run_has_is_refused_for_a_published_model(finished_run, capsys, options, told):
-  assert app.run(["evaluate", exported(finished_run), *options]) == 2
+REFUSED = [  # whether a run or a published model, options, words of the message
+  (True, ["--set", "epochs=3"], "--set epochs: a key of training"),
+  (True, ["--data=sample", "--splits=dev"], "name the split of other data with it"),
+  (True, ["--data=sample:dev", "--drop"], "drop = True is for your own files"),
+  (True, ["--columns=question=q"], "--columns and --drop are for a file of your own"),
+  (True, ["--rules=ptb"], "--rules, --label and --output are for what is no run"),
+  (False, [], "holds no run, which would have data of its own: train first, or name labelled"),
+  (False, ["--data=sample:test", "--set", "epochs=1"], "--set and --splits are for runs"),
+  (False, ["--data=sample:test", "--rules=upper"], "data.rules = ('upper',)"),
+  (False, ["--data=sample:test", "-o", "scores.csv"], "--output=scores.csv: the scores are"),
+]
+
+
+@pytest.mark.parametrize("of_run, options, told", REFUSED)
+def test_what_is_not_evaluated_is_refused(finished_run, capsys, of_run, options, told):
+  place = str(finished_run("bm25")) if of_run else exported(finished_run)
+  assert app.run(["evaluate", place, *options]) == 2
   assert told in capsys.readouterr().err
 
 

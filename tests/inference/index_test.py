@@ -152,9 +152,7 @@ def test_two_processes_lose_nothing_that_the_other_has_added(ranker, tmp_path):
 
   first.add(TEXTS[5:], progress=progress)
   assert during
-  with pytest.raises(
-    InputError, match="another process has added to .*index: open the index again"
-  ):
+  with pytest.raises(InputError, match="another process has added .*: open the index again"):
     second.add(["after the first one has added"])
   assert Index.open(path, ranker=ranker).texts == TEXTS
   assert [entry.name for entry in path.iterdir() if entry.name.startswith(".")] == [".lock"]

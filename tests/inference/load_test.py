@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 import tiny
-import tiny_encoders
 
 import as2jax
 from as2jax.commands import app
@@ -43,23 +42,6 @@ def test_a_run_is_opened_by_its_folder(finished_run):
     as2jax.load(folder, seed=9)
   with pytest.raises(InputError, match="encoder.dtype = 'int8'"):
     as2jax.load(folder, dtype="int8")
-
-
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-def test_a_biencoder_scores_as_its_library(similarity, tmp_path):
-  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
-  tiny_encoders.folder("bert", tmp_path / "base")
-  model = library.SentenceTransformer(
-    str(tmp_path / "base"), similarity_fn_name=similarity, device="cpu"
-  )
-  model.save(str(tmp_path / "saved"))
-  ranker = as2jax.load(tmp_path / "saved")
-  vectors = model.encode([QUESTION, *TEXTS])
-  np.testing.assert_allclose(ranker.encode_query([QUESTION]), vectors[:1], atol=1e-5)
-  np.testing.assert_allclose(ranker.encode_document(TEXTS), vectors[1:], atol=1e-5)
-  expected = model.similarity(vectors[:1], vectors[1:])[0]
-  actual = ranker.scores([(QUESTION, text) for text in TEXTS])
-  np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_the_published_minilm_scores_as_its_library():

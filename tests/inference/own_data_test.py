@@ -1,13 +1,10 @@
 """A person's own data in Python: trained on, evaluated, ranked; texts come out as they went in."""
 
-import json
-
 import pytest
 
 import as2jax
 from as2jax.data import user_files
 from as2jax.inference import modes
-from as2jax.inference.open import rank_file
 from as2jax.runtime.errors import InputError
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -92,23 +89,3 @@ def test_files_and_frames_evaluate_alike(run, tmp_path):
   assert [q.text for q in data.questions] == ["who sat"]
   with pytest.raises(InputError, match="columns .* are for your own files"):
     as2jax.dataset("sample", columns=COLUMNS)
-
-
-def test_rank_and_predict_keep_every_character(run, tmp_path):
-  path = tmp_path / "faq.csv"
-  FRAME.head(4).to_csv(path, index=False)
-  rows = rank_file(str(run.folder), path, columns=COLUMNS)
-  assert {(row["candidate"], row["team"]) for row in rows} == {
-    (text, team or "") for text, team in zip(FRAME["reply"][:4], ["x", "y", "", "z"])
-  }
-  config = run.config.copy_and_resolve_references().unlock()
-  config.mode, config.predict.input = "predict", str(path)
-  config.data.columns = ",".join(f"{field}={column}" for field, column in COLUMNS.items())
-  for suffix in ("tsv", "jsonl"):
-    config.predict.output = str(tmp_path / f"ranked.{suffix}")
-    modes.run(config, str(run.folder))
-    actual = user_files.read(config.predict.output, labelled=False)
-    texts = [c.text for q in actual.questions for c in q.candidates]
-    assert texts == [row["candidate"] for row in rows]
-  with open(config.predict.output) as file:
-    assert [json.loads(line)["rank"] for line in file] == [row["rank"] for row in rows]

@@ -123,9 +123,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
 
 
 def test_a_ranking_is_for_joint_models(ranker, tmp_path):
-  with pytest.raises(
-    InputError, match="data.ranking = .* is for models .*model.template = 'joint'"
-  ):
+  with pytest.raises(InputError, match="data.ranking = .* is for .*model.template = 'joint'"):
     train_and_evaluate(run_config("cassie", data__ranking=str(ranker)), tmp_path / "a")
   with pytest.raises(InputError, match="data.ranking is missing"):
     train_and_evaluate(run_config("cassie", "joint"), tmp_path / "b")

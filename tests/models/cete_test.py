@@ -87,17 +87,3 @@ def test_the_ablation_trains_nothing(tmp_path):
   content = json.loads((run / "results.json").read_text())
   assert content["parameters"] == {"all": 0, "trainable": 0} and content["seeds"][0]["steps"] == 0
   assert 0 < content["metrics"]["map[sample-clean/test]"]["mean"] < 1
-
-
-def test_paper_sizes():
-  """d_model = d_ff = 768: 4 d² + 2 d² weights, 6 d biases, 3 norms of 2 d."""
-  d = 768
-  example, _ = random_batch(8)
-  wide = jnp.zeros((*example.inputs["frozen_vectors"].shape[:3], d))
-  example = example.replace(tokens=example.tokens.replace(inputs={"frozen_vectors": wide}))
-  shapes = jax.eval_shape(
-    lambda: FeatureBased(1, 8, 0.2, "sinusoids", 1.0, "pre", "float32").init(
-      jax.random.key(0), example, train=False
-    )
-  )
-  assert sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes)) == 6 * d * d + 6 * d + 6 * d

@@ -94,8 +94,9 @@ def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
   assert again and all(before[name] == entry for name, entry in again.items())
   asked = tmp_path / "asked.tsv"
   rows = "what is ice\tfrozen water\nwhat is ice\ta stone that is very heavy indeed\n"
-  asked.write_text("question\tcandidate\n" + rows)
-  modes.run(config(mode="predict", predict__input=str(asked)), str(trained))
+  asked.write_text("ask\treply\n" + rows)
+  columns = {"data__columns": "question=ask,candidate=reply"}
+  modes.run(config(mode="predict", predict__input=str(asked), **columns), str(trained))
   lines = (trained / "predictions.tsv").read_text().splitlines()
   assert len(lines) == 3 and {line.split("\t")[2] for line in lines[1:]} == {"1", "2"}
 

@@ -76,11 +76,7 @@ def test_importing_the_package_leaves_them_out():
 
 def test_a_jaxlib_that_is_known_to_be_wrong_is_refused_on_a_cpu(monkeypatch, tmp_path):
   monkeypatch.setattr(jaxlib, "__version__", "0.10.2")
-  with pytest.raises(
-    InputError,
-    match=r"jaxlib 0\.10\.2 computes wrong numbers on CPUs .*"
-    r"pip install -r requirements\.txt",
-  ):
+  with pytest.raises(InputError, match=r"jaxlib 0\.10\.2 computes wrong .*install -r requirements"):
     modes.run(tiny.config(), str(tmp_path / "x"))
   assert not (tmp_path / "x").exists()
   with pytest.raises(InputError, match="wrong numbers"):

@@ -50,9 +50,7 @@ def test_a_class_of_the_users_is_announced(module, tmp_path, caplog):
   assert line == f"model.name = '{module}:Mine': running code of the module {module} ({file})"
   loss = registry.build(registry.LOSSES, {"name": f"{module}:MyLoss", "weight": 0.5}, "loss")
   assert loss.weight == 0.5
-  with pytest.raises(
-    InputError, match="model.zebra is not a field of Mine; its fields are .*width"
-  ):
+  with pytest.raises(InputError, match="model.zebra is not a field of Mine; its .*width"):
     registry.build(registry.MODELS, {"name": f"{module}:Mine", "zebra": 3}, "model")
 
 

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import tiny
-from interrupted import interrupted
 
 from as2jax.data import dataset as datasets
 from as2jax.evaluation import results
@@ -75,16 +74,6 @@ def test_a_damaged_checkpoint_is_made_again_to_the_bit(undisturbed, tmp_path, da
   (folder / "results.json").unlink()
   again = train_and_evaluate(config, folder)
   assert f"{path} was damaged" in caplog.text and "going back to the checkpoint" in caplog.text
-  assert_same(folder, again, done, content)
-
-
-def test_a_stopped_run_ends_like_an_undisturbed_one(undisturbed, tmp_path, monkeypatch):
-  done, config, content = undisturbed
-  folder = tmp_path / "x"
-  total = content["seeds"][0]["steps"]
-  interrupted(monkeypatch, config, folder, 4)  # within the first epoch, after a checkpoint
-  interrupted(monkeypatch, config, folder, total // 2)
-  again = train_and_evaluate(config, folder)
   assert_same(folder, again, done, content)
 
 

@@ -142,7 +142,5 @@ def test_a_step_counts_for_the_seeds_that_take_it():
   assert second.write(2)["loss"] == 2.0
   assert log.rows == [(0, 2, 2.0), (1, 2, 5.0), (2, 2, None)]
   second.add(3, losses(1.0, np.inf, 0.0), [True, True, False], [0.0] * 3)
-  with pytest.raises(
-    InputError, match="step 3, seed 1: the loss is inf.*diverged. Lower optimizer.rate"
-  ):
+  with pytest.raises(InputError, match="step 3, seed 1: the loss is inf.* Lower optimizer.rate"):
     second.write(3)

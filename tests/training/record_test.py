@@ -221,9 +221,7 @@ def test_another_best_checkpoint_is_refused(there):
   content = unseal((there / "x/run.json").read_text())
   content["best"]["checkpoints"] = "0" * 64
   (there / "x/run.json").write_text(seal(content))
-  with pytest.raises(
-    InputError, match="not the checkpoint that this run ended with .000000000000 then"
-  ):
+  with pytest.raises(InputError, match="not the checkpoint .* ended with .000000000000 then"):
     Run(there / "x").ranker()
 
 
@@ -469,13 +467,6 @@ def test_own_files_that_have_changed_since_the_end_are_refused(finished, tmp_pat
     record.check_finished(tmp_path, job_config, content)
   path.unlink()
   record.check_finished(tmp_path, job_config, content)
-
-
-def test_changed_results_are_refused(there):
-  results_file = there / "x/results.json"
-  results_file.write_text(results_file.read_text().replace("0.", "0.9", 1))
-  with pytest.raises(InputError, match="results.json is not what the run wrote .*: put it back"):
-    Run(there / "x").ranker()
 
 
 def test_a_config_with_keys_that_are_gone_opens_and_goes_on(tmp_path):

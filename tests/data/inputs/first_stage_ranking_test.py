@@ -72,16 +72,12 @@ def test_training_questions_may_have_another_order(run, tmp_path):
   write(tmp_path / "soft/eval/train/run.trec", long, [range(9, 0, -1)] * 20)
   rankings.trained_on(ranking, str(tmp_path / "soft"), long, 4)
   assert ranking.order(long[0]).tolist() == list(range(9))
-  with pytest.raises(
-    InputError, match="data.ranking_train = 'nowhere' has no ranking of train: there is no nowhere"
-  ):
+  with pytest.raises(InputError, match="data.ranking_train = 'nowhere' .*: there is no nowhere"):
     rankings.trained_on(ranking, "nowhere", long, 4)
 
 
 def test_what_is_missing_is_named(run, tmp_path):
-  with pytest.raises(
-    InputError, match=r"has no ranking of dev.*evaluate RUN --splits=dev.*seed-0/run.trec"
-  ):
+  with pytest.raises(InputError, match="no ranking of dev.*evaluate RUN --splits=dev.*seed-0/run"):
     rankings.load(str(run), {"dev": ()}, ("dev",))
   with pytest.raises(InputError, match=r"there is no .*none.trec"):
     rankings.load(str(tmp_path / "none.trec"), SPLITS, ("train",))
