@@ -1,4 +1,4 @@
-"""Every requirement is imported by the package, or its line says why it is there."""
+"""Every requirement is imported by the package, or its line says why; what the built wheel holds."""
 
 import ast
 import importlib.metadata
@@ -6,6 +6,7 @@ import itertools
 import pathlib
 import sys
 import tomllib
+import zipfile
 
 import pytest
 from packaging import requirements, utils
@@ -100,3 +101,25 @@ def test_a_missing_extra_is_one_sentence_that_names_it(monkeypatch, capsys):
   assert capsys.readouterr().err == (
     "as2jax: this needs gensim, which is not installed: pip install 'as2jax[vectors]'\n"
   )
+
+
+def test_the_wheel_holds_each_job_once(wheel):
+  names = zipfile.ZipFile(wheel).namelist()
+  files = [*(ROOT / "configs").rglob("*.py"), *(ROOT / "configs").rglob("*.toml")]
+  expected = {path.relative_to(ROOT / "configs").as_posix() for path in files}
+  assert {n.removeprefix("as2jax/jobs/") for n in names if n.startswith("as2jax/jobs/")} == expected
+  tops = {name.split("/")[0] for name in names}
+  assert {top for top in tops if not top.endswith(".dist-info")} == {"as2jax"}
+  modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "as2jax").rglob("*.py")}
+  assert modules <= set(names)
+  assert {
+    f"as2jax/report/templates/{name}" for name in ("page.css", "page.js", "runs.html.j2")
+  } <= set(names)
+  assert {n for n in names if n.endswith(".tsv")} == {
+    p.relative_to(ROOT).as_posix() for p in (ROOT / "as2jax").rglob("*.tsv")
+  }
+
+
+def test_importing_the_wheel_is_light(installed):
+  code = "import sys, as2jax; print('jax' in sys.modules, 'open_run' in dir(as2jax))"
+  assert installed("-c", code).split() == ["False", "True"]

@@ -1,4 +1,4 @@
-"""Mined negatives: which passages become one, what is written of them, and that training reads them."""
+"""Mined negatives: which passages become one, what is written, that training reads it; one process."""
 
 import json
 
@@ -13,6 +13,7 @@ from as2jax.data import mined
 from as2jax.data.readers import squad as squad_parts
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments import mine
+from as2jax.experiments.working_folder import open_working
 from as2jax.inference.index import Index
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -311,3 +312,13 @@ def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch)
   section.rules = ("lowercase",)
   with pytest.raises(InputError, match="data.mined goes without data.rules"):
     loading.load(section, "retrieve")
+
+
+def test_a_second_process_is_refused(tmp_path):
+  out = tmp_path / "out"
+  with open_working(out) as (_, working):
+    (working / "half").touch()
+    message = r"output=.*out is in use by another process; wait .* another folder$"
+    with pytest.raises(InputError, match=message), open_working(out):
+      pass
+    assert (working / "half").exists()

@@ -6,7 +6,6 @@ import pytest
 import tiny
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
-from programs import primitives
 
 from as2jax.config import jobs
 from as2jax.experiments.compile import compiled
@@ -65,6 +64,20 @@ def test_the_state_is_that_of_a_run():
   state = states.abstract(real.fresh_state(shard, (0,), optimizer, mesh))
   spec = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding.spec), tree)
   assert spec(state) == spec(described.state(shard, (0,), optimizer, mesh))
+
+
+def primitives(jaxpr, names=None):
+  """The names of all primitives in a program and in its parts."""
+  names = set() if names is None else names
+  for equation in jaxpr.eqns:
+    names.add(equation.primitive.name)
+    for value in jax.tree.leaves(
+      list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
+    ):
+      inner = getattr(value, "jaxpr", value)
+      if hasattr(inner, "eqns"):
+        primitives(inner, names)
+  return names
 
 
 @pytest.mark.slow

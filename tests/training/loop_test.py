@@ -1,6 +1,7 @@
-"""The loop: files, resume to the bit, early stopping, seeds, rollback, refusals."""
+"""The loop: files, resume to the bit, early stopping, seeds, refusals."""
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -13,6 +14,7 @@ from as2jax.inference import reevaluate
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop
 from as2jax.training.loop import train_and_evaluate
+from as2jax.training.state import Tracker
 
 RATE = dict(optimizer__rate=3e-3, optimizer__warmup=0.0)
 
@@ -163,3 +165,26 @@ def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, mon
     train_and_evaluate(small(checkpoint__steps=1), tmp_path / "x")
   kept = [path.name for path in (tmp_path / "x/checkpoints/latest").iterdir()]
   assert kept == ["0"]
+
+
+def test_a_split_without_an_answer_selects_nothing(tmp_path):
+  files = {}
+  for split, right in (("train", 1), ("dev", 0)):
+    rows = [f"{split} {i}\tanswer {j}\t{right * j}" for i in range(4) for j in (0, 1)]
+    path = tmp_path / f"{split}.tsv"
+    path.write_text("\n".join(["question\tcandidate\tlabel", *rows]) + "\n")
+    files[f"data__{split}"] = str(path)
+  config = tiny.config("triplet", data__name="files", data__train_fraction=1.0, **files)
+  with pytest.raises(InputError, match="no question of the split dev counts .*data.holdout"):
+    train_and_evaluate(config, tmp_path / "run")
+
+
+def test_tracker_stops_each_seed_by_its_own_patience():
+  tracker = Tracker.start(2, patience=2)
+  assert tracker.update([0.5, 0.5], 0, 0) == [True, True]
+  assert tracker.update([0.6, 0.5], 10, 1) == [True, False]  # a tie is no gain
+  assert tracker.update([0.5, 0.4], 20, 2) == [False, False]
+  assert tracker.active == [True, False]
+  assert tracker.update([0.7, math.nan], 30, 3) == [True, False]  # a stopped seed stays as it was
+  assert tracker.best == [0.7, 0.5] and tracker.best_step == [30, 0]
+  assert Tracker(**json.loads(json.dumps(vars(tracker)))) == tracker

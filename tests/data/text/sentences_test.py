@@ -1,4 +1,7 @@
+import hashlib
+
 import pytest
+from goldens import break_texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +58,10 @@ def test_every_character_but_space_is_in_one_sentence(text):
     assert text[start:end] == text[start:end].strip()
     at = end
   assert not text[at:].strip()
+
+
+SENTENCES = "1e284d0cfac8ded4f5d4f74d98f0acff0e90079b10dbb54ff1b717f32d9baf5d"
+
+
+def test_500_texts_are_broken_where_they_were():
+  assert hashlib.sha256(break_texts.broken().encode()).hexdigest() == SENTENCES

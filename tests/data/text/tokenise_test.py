@@ -11,7 +11,7 @@ from as2jax.data.text import words as words_module
 from as2jax.data.text.input_templates import ROLES, TEMPLATES, truncate
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import Tokenizer
-from as2jax.data.text.words import words
+from as2jax.data.text.words import STOP_WORDS, is_kept, words
 from as2jax.runtime.errors import InputError
 
 PIECES = [
@@ -236,3 +236,22 @@ def test_joint_parts_are_cut_to_one_level(lengths, room):
     short = cut[cut < whole]
     if len(short):  # those that lost are equal but for the rest of a division, and none is longer
       assert short.max() - short.min() <= 1 and cut.max() <= short.min() + 1
+
+
+def test_they_are_forms_of_the_word_splitter():
+  """A form with an apostrophe is one word of a text, whichever apostrophe that has."""
+  for word in STOP_WORDS:
+    for text in (word, word.upper(), word.replace("'", "\u2019")):
+      assert [form for form, _, _ in words(text)] == [word]
+
+
+@pytest.mark.parametrize(
+  "text, kept",
+  [
+    ("Don\u2019t they know who won the 1998 cup?", ["know", "1998", "cup"]),
+    ("did n't the dog 's owner -- `` Ms. O'Hara '' -- call ?", ["dog", "owner", "ms", "o'hara", "call"]),
+    ("caf\u00e9 \u2014 \u65e5\u672c, it's $5", ["caf\u00e9", "\u65e5\u672c", "5"]),
+  ],
+)  # fmt: skip
+def test_what_is_kept(text, kept):
+  assert [form for form, _, _ in words(text) if is_kept(form)] == kept

@@ -1,10 +1,13 @@
-"""The report of a compiled step, what is advised where it does not fit, compiles for v5e."""
+"""Reading compiled programs, the report of a compiled step, what does not fit, compiles for v5e."""
 
 import re
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
+from jax.sharding import NamedSharding, PartitionSpec
 
 from as2jax.commands import app
 from as2jax.config import jobs
@@ -12,6 +15,7 @@ from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import Program
+from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 
 V5E = chips.Chip("v5e", 16 * GIB)
@@ -101,3 +105,91 @@ def test_the_gradient_alone_is_exchanged_between_chips():
   assert scaled.batch.shards == 4
   actual = next(steps).program.collectives
   assert actual.keys() == {"all-reduce"}
+
+
+LAYERS, WIDTH, ROWS = 5, 8, 4
+WEIGHTS = np.zeros((LAYERS, WIDTH, WIDTH), np.float32)
+X = np.zeros((ROWS, WIDTH), np.float32)
+
+
+def stacked(w, x):
+  return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0].sum()
+
+
+def text_of(function, *arguments, **options) -> str:
+  """The program, without the turns of loops that XLA for CPU states and XLA for TPU does not."""
+  text = jax.jit(function, **options).lower(*arguments).compile().as_text()
+  return re.sub(r'"known_trip_count":\{[^}]*\},?', "", text)
+
+
+def test_a_gradient_is_exchanged_once_and_counted_with_its_loop():
+  mesh = sharding.make_mesh()
+  place = [NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))]
+  program = Program(
+    text_of(jax.grad(stacked), WEIGHTS, X, in_shardings=place, out_shardings=place[0])
+  )
+  assert set(program.loops) == {LAYERS}
+  ((kind, (calls, size)),) = program.collectives.items()
+  assert kind == "all-reduce" and size == WEIGHTS.nbytes and calls in (1, LAYERS)
+  assert program.host_calls == []
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_counter_tells_the_turns(stated):
+  text = text_of(stacked, WEIGHTS, X)
+  if stated:
+    text = jax.jit(stacked).lower(WEIGHTS, X).compile().as_text()
+  assert Program(text).loops == [LAYERS]
+
+
+def test_a_loop_whose_end_depends_on_data_is_told_apart():
+  function = lambda x: jax.lax.while_loop(lambda x: x.sum() < 10, lambda x: x * 2 + 1, x)
+  counted = lambda n: jax.lax.fori_loop(0, n, lambda i, x: x + i, 0)  # to a number that is given
+  assert Program(text_of(function, X)).loops == [None]
+  assert Program(text_of(counted, np.int32(3))).loops == [None]
+
+
+def test_calls_to_the_host_are_found():
+  shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+  called = lambda x: jax.pure_callback(np.sin, shape, x) + 1
+  assert Program(text_of(called, X)).host_calls
+  assert not Program(text_of(lambda x: jnp.sin(x) + 1, X)).host_calls
+
+
+# As XLA for TPU writes it: memory spaces, asynchronous copies and collectives, meshes as groups.
+TPU = """HloModule jit_f, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[]{:T(128)} parameter(0)
+  %y = f32[]{:T(128)} parameter(1)
+  ROOT %z = f32[]{:T(128)} add(%x, %y)
+}
+
+%sliced (p.0: f32[8,128], p.1: s32[]) -> f32[1,128] {
+  %p.0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %p.1 = s32[]{:T(128)} parameter(1)
+  %zero = s32[]{:T(128)} constant(0)
+  ROOT %part = f32[1,128]{1,0:T(8,128)} dynamic-slice(%p.0, %p.1, %zero), \
+dynamic_slice_sizes={1,128}
+}
+
+ENTRY %main (a: f32[8,128], i: s32[], b: bf16[16]) -> f32[1,128] {
+  %a = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %i = s32[]{:T(128)} parameter(1)
+  %b = bf16[16]{0:T(256)(128)(2,1)} parameter(2)
+  %copy-start = (bf16[16]{0:T(256)S(1)}, bf16[16]{0:T(256)}, u32[]{:S(2)}) copy-start(%b)
+  %copy-done = bf16[16]{0:T(256)S(1)} copy-done(%copy-start)
+  %fusion = f32[1,128]{1,0:T(8,128)S(1)} fusion(%a, %i), kind=kLoop, calls=%sliced
+  %all-gather-start = (bf16[16]{0:S(1)}, bf16[64]{0:S(1)}) all-gather-start(%copy-done), \
+replica_groups=[2,4]<=[8], dimensions={0}
+  %all-gather-done = bf16[64]{0:S(1)} all-gather-done(%all-gather-start)
+  ROOT %all-reduce = f32[1,128]{1,0:T(8,128)S(1)} all-reduce(%fusion), \
+replica_groups=mesh['x'=4,'y'=2] {'x','y'}, to_apply=%add, \
+backend_config={"debug":"(ring) {"}
+}
+"""
+
+
+def test_what_xla_writes_for_tpus_is_read():
+  program = Program(TPU)
+  assert program.collectives == {"all-gather": (1, 128), "all-reduce": (1, 512)}
