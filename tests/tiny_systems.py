@@ -42,7 +42,9 @@ def config(system: str, **overrides):
 
 
 def _cosine():
-  return tiny.config("crossencoder", "cosine", encoder__pretrained=even_encoder())
+  return tiny.config(
+    "crossencoder", "cosine", encoder__pretrained=even_encoder(), model__position=True
+  )
 
 
 def _loct():

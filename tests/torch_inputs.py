@@ -8,6 +8,7 @@ import numpy as np
 import tiny_steps
 import torch
 
+from as2jax.data.inputs.document_position import DocumentPosition
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords, WordOverlap
 from as2jax.encoders.frozen_vectors import FrozenVectors
 
@@ -20,7 +21,7 @@ class Inputs:
 
   `words` lists, for each text and role, (first token, tokens, frequency) of the words that count.
   `noise` has the latents' by side `[example, z]`, `vectors` frozen ones `[text, token, d]`,
-  `overlap` the numbers `[example, 2]` that M²S-Net reads.
+  `overlap` the numbers `[example, 2]` that M²S-Net reads, `place` ln(1 + place) `[example]`.
   """
 
   ids: torch.Tensor
@@ -36,6 +37,7 @@ class Inputs:
   noise: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
   vectors: torch.Tensor | None = None
   overlap: torch.Tensor | None = None
+  place: torch.Tensor | None = None
 
   @property
   def real(self) -> torch.Tensor:
@@ -49,6 +51,7 @@ def named_inputs(batch: Any) -> dict[str, Any]:
   return {
     "vectors": inputs.get(FrozenVectors.name),
     "overlap": inputs.get(WordOverlap.name),
+    "place": inputs.get(DocumentPosition.name),
     "frequency": inputs.get(DocumentFrequency.name),
     "keep": None if StopWords.name not in inputs else inputs[StopWords.name] == 0,
   }
@@ -84,8 +87,9 @@ def read(case: tiny_steps.Case, number: int) -> Inputs:
     optional["noise"] = {side: of(tiny_steps.noise(side, shape)).double() for side in SIDES}
   if more["vectors"] is not None:
     optional["vectors"] = texts(np.asarray(more["vectors"])).double()
-  if more["overlap"] is not None:
-    optional["overlap"] = of(more["overlap"]).double()
+  for name in ("overlap", "place"):
+    if more[name] is not None:
+      optional[name] = of(more[name]).double()
   if batch.words is not None:
     optional["words"] = _words(batch, more, used)
   return Inputs(

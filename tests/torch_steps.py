@@ -94,7 +94,8 @@ def crossencoder(case, p, x, offset=0.0):
 
 
 def cosine(case, p, x):
-  """Cross entropy of 20 cos(u, v) + w · [u, v, |u − v|, u · v] + b, u and v means of one text each."""
+  """Cross entropy of 20 cos(u, v) + w · [u, v, |u − v|, u · v] + b, with means u and v of one text
+  each, and of c · ln(1 + place)."""
   h = bert(case, p, dataclasses.replace(x, type=torch.zeros_like(x.type)))
   parts = (x.role[..., None] == torch.arange(2)) & x.real[..., None]
   u, v = ((h * part).sum(1) / part.sum(1) for part in parts[..., None].unbind(2))
@@ -102,6 +103,7 @@ def cosine(case, p, x):
   logit = (
     20 * F.cosine_similarity(u, v)
     + dense(p, "head", torch.cat([u, v, (u - v).abs(), u * v], 1))[:, 0]
+    + p["position"] * x.place
   )
   return F.binary_cross_entropy_with_logits(logit, x.labels[:, 0].double())
 

@@ -25,7 +25,7 @@ FORMER = {
   "model.hidden_norm": False,
 }
 # Keys that earlier versions had not, with the value that is theirs.
-LATER = {"model.head": "cls", "model.token_types": "own"}
+LATER = {"model.head": "cls", "model.token_types": "own", "model.position": False}
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 

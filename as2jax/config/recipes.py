@@ -54,6 +54,7 @@ def crossencoder(config: ConfigDict) -> None:
     dropout=0.1,
     head="cls",  # paper: cls; or mean, cosine, cosine_linear
     token_types="own",  # own | zero
+    position=False,  # whether candidates' places in their document count
   )
   config.loss = words.named("cross_entropy")
   config.epochs = 3

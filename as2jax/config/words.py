@@ -92,6 +92,18 @@ def cosine(config: ConfigDict) -> None:
   config.model.update({"head": "cosine_linear", "token_types": "zero", "pooler": False})
 
 
+def position(config: ConfigDict) -> None:
+  """Add a learned weight of a candidate's place in its document to a cross-encoder's logit."""
+  if "position" not in config.model:
+    raise InputError(
+      f"`position` is for a cross-encoder's logit, which {config.model.name} has not"
+    )
+  config.model.position = True
+  # The weight is one number of size 1: at an encoder's rate it would hardly leave 0.
+  own = ("^position$", 200.0)
+  config.optimizer.lr_multipliers = (*config.optimizer.lr_multipliers, own)
+
+
 def over_pairs(config: ConfigDict) -> float:
   """Make an example of each pair of question and candidate; return the scale of a softmax.
 
@@ -154,6 +166,7 @@ WORDS: dict[str, Recipe] = {
   "sample": sample,
   **ENCODERS,
   "cosine": cosine,
+  "position": position,
   **LOSSES,
   **STAGES,
   **SAMPLERS,

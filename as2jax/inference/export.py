@@ -83,7 +83,7 @@ def published_form(model: System) -> PublishedForm:
   if form is None:
     raise InputError(
       f"{type(model).__name__} has no counterpart in sentence-transformers; exported are "
-      "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders"
+      "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders of a pair without model.position"
     )
   try:
     family = families.of(model.encoder)

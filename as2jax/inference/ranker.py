@@ -144,7 +144,7 @@ class Ranker(Shown):
 
   def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """Scores each (question, candidate), float32 `[n]`; higher is better."""
-    if self.model.layout == "joint":
+    if self.model.layout == "joint" or getattr(self.model, "position", False):
       raise InputError(
         f"{self.name} scores the candidates of a question together, so that a pair has no score "
         "of its own: use rank_many"

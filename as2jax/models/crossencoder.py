@@ -11,6 +11,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch, Tokens
+from as2jax.data.inputs.document_position import DocumentPosition
+from as2jax.data.inputs.protocol import Input
 from as2jax.data.text.input_templates import ROLES
 from as2jax.layers import vectors
 from as2jax.layers.pooling import TOKENS, mean_of_role, pool
@@ -52,6 +54,8 @@ class CrossEncoder(System):
       or close it; or `cosine_linear`, that plus a linear layer over [u, v, |u − v|, u · v] that
       begins as 0, so that training begins as the pretrained encoder ranks.
     token_types: `own`, as the tokeniser has them, or `zero`, one type for both texts of the pair.
+    position: whether w · ln(1 + i) is added to the logit of sentence i of a document (from 0); the
+      learned w begins as 0.
 
   """
 
@@ -59,9 +63,10 @@ class CrossEncoder(System):
   token: Annotated[str, OneOf(TOKENS)]
   pooler: bool = dataclasses.field()
   dropout: Rate
-  # Runs of earlier versions state neither.
+  # Runs of earlier versions state none of these.
   head: Annotated[str, OneOf(HEADS)] = dataclasses.field(default="cls", kw_only=True)
   token_types: Annotated[str, OneOf(TOKEN_TYPES)] = dataclasses.field(default="own", kw_only=True)
+  position: bool = dataclasses.field(default=False, kw_only=True)
 
   template: ClassVar[Template] = "pair"
   layout: ClassVar[Layout] = "single"
@@ -76,11 +81,17 @@ class CrossEncoder(System):
         "model.pooler to False"
       )
 
+  @property
+  def inputs(self) -> tuple[Input, ...]:
+    if self.position:
+      return (DocumentPosition(),)
+    return ()
+
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
     hidden = self.token_vectors(batch, train=train)
     if self.head.startswith("cosine"):
-      return self._compare_means(batch, hidden, train=train)
+      return self._output(batch, self._compare_means(batch, hidden, train=train))
     mode = self.token if self.head == "cls" else self.head
     units = pool(hidden, batch.tokens, batch.units, mode)
     x = take(units, batch.examples.members[..., 0])
@@ -89,11 +100,16 @@ class CrossEncoder(System):
     x = nn.Dropout(self.dropout, deterministic=not train)(x)
     start = nn.initializers.normal(0.02)
     logits = nn.Dense(2, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
-    logits = logits.astype(jnp.float32)
+    return self._output(batch, logits.astype(jnp.float32))
+
+  def _output(self, batch: Batch, logits: Float[Array, "s e 2"]) -> CrossEncoderOutput:
+    if self.position:
+      weight = self.param("position", nn.initializers.zeros, ())
+      logits = logits.at[..., 1].add(weight * batch.inputs[DocumentPosition.name])
     return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
 
-  def _compare_means(self, batch: Batch, hidden: Array, *, train: bool) -> CrossEncoderOutput:
-    """Return 20 · cos(u, v), to which `cosine_linear` adds w · [u, v, |u − v|, u · v] + b."""
+  def _compare_means(self, batch: Batch, hidden: Array, *, train: bool) -> Float[Array, "s e 2"]:
+    """Return 0 and 20 · cos(u, v), to which `cosine_linear` adds w · [u, v, |u − v|, u · v] + b."""
     of_units = lambda role: mean_of_role(hidden, batch.tokens, batch.units, ROLES[role])
     u, v = (take(of_units(role), batch.examples.members[..., 0]) for role in list(ROLES)[:2])
     logit = COSINE_SCALE * vectors.cosine(u, v)
@@ -103,7 +119,7 @@ class CrossEncoder(System):
       start = nn.initializers.zeros
       added = nn.Dense(1, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
       logit = logit + added[..., 0]
-    return CrossEncoderOutput(logit, jnp.stack([jnp.zeros_like(logit), logit], axis=-1))
+    return jnp.stack([jnp.zeros_like(logit), logit], axis=-1)
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
     tokens = batch.tokens
@@ -118,9 +134,9 @@ class CrossEncoder(System):
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
-    """Return a sequence classifier; None for a subclass that classifies in another way."""
+    """Return a sequence classifier; None with positions, or for a subclass with scores of its own."""
     own = (type(self).__call__, type(self).input_offset)
-    if own != (CrossEncoder.__call__, CrossEncoder.input_offset):
+    if self.position or own != (CrossEncoder.__call__, CrossEncoder.input_offset):
       return None
     head = {"token": self.token, "pooler": self.pooler, "dropout": self.dropout}
     if self.head != "cls":

@@ -7,7 +7,9 @@ import step_batches
 import tiny
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import fit_batcher
+from as2jax.data.batches.batcher import Column, fit_batcher
+from as2jax.data.inputs.document_position import DocumentPosition
+from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
@@ -22,7 +24,10 @@ QUESTIONS = tuple(
   Question(
     f"Q{i}",
     f"what did the cat number {i} eat",
-    tuple(Candidate(f"D{i}-{j}", text, int(j == 1)) for j, text in enumerate(texts)),
+    tuple(
+      Candidate(f"D{i}-{j}", text, int(j == 1), previous=texts[j - 1] if j else "")
+      for j, text in enumerate(texts)
+    ),
   )
   for i, texts in enumerate(TEXTS)
 )
@@ -40,12 +45,14 @@ def batch(kind):
   """All examples of QUESTIONS in one micro-batch."""
   layout = {"triplet": "triplets", "siamese": "pairs", "cross": "single"}[kind]
   units, table = layouts.LAYOUTS[layout](QUESTIONS)
+  tokenizer = load_tokenizer(tiny.encoder_folder())
   built = build_units(
-    units,
-    load_tokenizer(tiny.encoder_folder()),
-    max_length=64,
-    template="pair" if kind == "cross" else "single",
+    units, tokenizer, max_length=64, template="pair" if kind == "cross" else "single"
   )
+  inputs = {}
+  if kind == "cross":
+    values = DocumentPosition().columns(None, QUESTIONS, Tables(built, table, tokenizer))
+    inputs[DocumentPosition.name] = Column("example", values)
   b = fit_batcher(
     built,
     table,
@@ -57,6 +64,7 @@ def batch(kind):
     shards=1,
     accumulate=1,
     buckets=1,
+    inputs=inputs,
   )
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert len(plan) == 1
@@ -86,6 +94,30 @@ def test_a_linear_layer_beside_a_cosine_begins_as_nothing():
     scores[head] = np.asarray(output.scores)
   np.testing.assert_array_equal(scores["cosine"], scores["cosine_linear"])
   assert (np.abs(scores["cosine"]) <= 20).all() and np.ptp(scores["cosine"]) > 1e-3
+
+
+def test_a_weight_of_places_begins_as_nothing_and_learns_the_order_of_a_document():
+  examples = batch("cross")
+  plain, placed = (
+    CrossEncoder(tiny.encoder_module(), "cls", True, 0.0, position=position)
+    for position in (False, True)
+  )
+  variables = tiny.init(placed, examples)
+  expected = tiny.apply(plain, tiny.init(plain, examples), examples)
+  jax.tree.map(np.testing.assert_array_equal, tiny.apply(placed, variables, examples), expected)
+  # All texts are the same: nothing but its place tells a candidate from another. The first is right.
+  alike = examples.replace(tokens=examples.tokens.replace(ids=jnp.ones_like(examples.tokens.ids)))
+  first = examples.examples.inputs[DocumentPosition.name] == 0
+
+  def loss(values):
+    scores = placed.apply(values, alike, train=False).scores
+    return jnp.mean(jax.nn.softplus((1 - 2 * first) * scores) * examples.examples.mask)
+
+  gradient = jax.jit(jax.grad(loss))
+  for _ in range(20):
+    variables = jax.tree.map(lambda value, g: value - 0.3 * g, variables, gradient(variables))
+  scores = np.asarray(tiny.apply(placed, variables, alike).scores)[0, : 3 * 4].reshape(3, 4)
+  assert variables["params"]["position"] < -0.1 and (np.diff(scores) < -0.03).all()
 
 
 def test_distances_are_safe_at_zero():
