@@ -19,14 +19,43 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate, check_ranges
 
 
-class PackedEncoder(nn.Module):
+class PackedEncoder(nn.Module, kw_only=True):
   """Base of transformers over packed rows: a subclass gives `_encode` of rows [b, l].
 
   Units of a row are blind to one another. Parameters are float32 and do not depend on how the encoder
   runs: `dtype`, `precision`, `attention`, `unroll`, `remat`.
+
+  Attributes:
+    activation: `gelu` (exact), `gelu_new` (tanh) or `relu`.
+    dtype: type of the arithmetic and of the result, `float32` or `bfloat16`. Scores, softmax and
+      norm statistics are float32 always.
+    precision: of the matrix products. None is jax's default, which is full float32 on CPU but TF32
+      or a bfloat16 pass on GPU and TPU: set "highest" to compare with a float32 reference there.
+    unroll: how many layers one turn of the loop over layers holds; 0 is all of up to 12 layers
+      (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU.
+    remat: recompute each layer in the backward pass in place of keeping its activations: a fifth
+      of the memory for a fifth more time.
+
   """
 
-  max_length = None  # the longest unit in tokens; relative positions have no end
+  vocab_size: int
+  hidden_size: int
+  num_layers: int
+  num_heads: int
+  intermediate_size: int
+  layer_norm_eps: float = 1e-12
+  hidden_dropout: Rate = 0.1
+  attention_dropout: Rate = 0.1
+  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))] = "gelu"
+  dtype: Dtype = "float32"
+  precision: Precision = None
+  unroll: Annotated[int, AtLeast(0)] = 0
+  remat: bool = False
+
+  @property
+  def max_length(self) -> int | None:
+    """The longest unit in tokens; None where positions have no end."""
+    return getattr(self, "max_positions", None)
 
   @nn.compact
   def __call__(
@@ -63,6 +92,22 @@ class PackedEncoder(nn.Module):
   ) -> tuple[Float[Array, "n b l d"], Float[Array, "m b l d"] | None, Float[Array, "b l d"]]:
     """Returns the states before a loop over layers (`scan`), those of its turns, and the last."""
     raise InputError(f"{type(self).__name__} is no encoder: it defines no `_encode`")
+
+  def _layers(self, x, attention, apply, scan, inner_dropout=0.0):
+    """Returns what `_encode` does, by BERT's layers with `attention`, each called by `apply`(layer, x)."""
+    how = (jnp.dtype(self.dtype), self.precision)
+    layer = transformer.TransformerLayer(
+      attention,
+      self.intermediate_size,
+      self.activation,
+      self.layer_norm_eps,
+      self.hidden_dropout,
+      *how,
+      inner_dropout,
+      name="layers",
+    )
+    last, every = scan(apply, layer, x, length=self.num_layers)
+    return x[None], every, last
 
   @staticmethod
   def embedding_table(params: Any) -> Any:
@@ -103,37 +148,15 @@ class BertEncoder(PackedEncoder):
   where everything under `layers` has a first axis [num_layers].
 
   Attributes:
-    activation: `gelu` (exact), `gelu_new` (tanh) or `relu`.
-    dtype: type of the arithmetic and of the result, `float32` or `bfloat16`. Scores, softmax and
-      norm statistics are float32 always.
-    precision: of the matrix products. None is jax's default, which is full float32 on CPU but TF32
-      or a bfloat16 pass on GPU and TPU: set "highest" to compare with a float32 reference there.
     attention: how attention is computed; see `layers.transformer.ATTENTION`.
-    unroll: how many layers one turn of the loop over layers holds; 0 is all of up to 12 layers
-      (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU.
-    remat: recompute each layer in the backward pass in place of keeping its activations: a fifth
-      of the memory for a fifth more time.
 
   """
 
-  vocab_size: int
-  hidden_size: int
-  num_layers: int
-  num_heads: int
-  intermediate_size: int
   max_positions: int
   embedding_size = 0  # no field: ELECTRA's embeddings alone have a width of their own
   type_vocab_size: int = 2
   position_offset: int = 0
-  layer_norm_eps: float = 1e-12
-  hidden_dropout: Rate = 0.1
-  attention_dropout: Rate = 0.1
-  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))] = "gelu"
-  dtype: Dtype = "float32"
-  precision: Precision = None
   attention: Annotated[str, OneOf(transformer.ATTENTION)] = "auto"
-  unroll: Annotated[int, AtLeast(0)] = 0
-  remat: bool = False
 
   def _encode(self, tokens, offset, scan, train, bias=None):
     how = (jnp.dtype(self.dtype), self.precision)
@@ -154,21 +177,8 @@ class BertEncoder(PackedEncoder):
       x = Dense(self.hidden_size, dtype=how[0], precision=self.precision, **start)(x)
     mask = transformer.segment_mask(tokens.segment)
     attention = (self.num_heads, self.attention_dropout, *how, self.attention)
-    layer = transformer.TransformerLayer(
-      partial(transformer.SelfAttention, *attention),
-      self.intermediate_size,
-      self.activation,
-      self.layer_norm_eps,
-      self.hidden_dropout,
-      *how,
-      name="layers",
-    )
-
-    def apply(layer, x):
-      return layer(x, mask, bias, train=train)
-
-    last, every = scan(apply, layer, x, length=self.num_layers)
-    return x[None], every, last
+    attention = partial(transformer.SelfAttention, *attention)
+    return self._layers(x, attention, lambda layer, x: layer(x, mask, bias, train=train), scan)
 
   @property
   def max_length(self) -> int:

@@ -16,7 +16,7 @@ from as2jax.layers import transformer
 from as2jax.layers.dense import Dense
 from as2jax.layers.relative_attention import relative_shift
 from as2jax.layers.transformer import INITIALIZER, Dropout
-from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast
 
 
 class DebertaEncoder(bert.PackedEncoder):
@@ -30,27 +30,14 @@ class DebertaEncoder(bert.PackedEncoder):
     max_positions: the longest unit in tokens that the encoder was trained for.
     buckets: of the distances to either side; those below half of it have their own.
     farthest: distances from here on share the last bucket.
-    activation, dtype, precision, unroll, remat: as in `BertEncoder`.
 
   """
 
-  vocab_size: int
-  hidden_size: int
-  num_layers: int
-  num_heads: int
-  intermediate_size: int
   max_positions: int = 512
   type_vocab_size: int = 0
   buckets: Annotated[int, AtLeast(4)] = 256
   farthest: int = 512
   layer_norm_eps: float = 1e-7
-  hidden_dropout: Rate = 0.1
-  attention_dropout: Rate = 0.1
-  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))] = "gelu"
-  dtype: Dtype = "float32"
-  precision: Precision = None
-  unroll: Annotated[int, AtLeast(0)] = 0
-  remat: bool = False
 
   def _encode(self, tokens, offset, scan, train):
     how = (jnp.dtype(self.dtype), self.precision)
@@ -74,26 +61,8 @@ class DebertaEncoder(bert.PackedEncoder):
     rows = np.clip(self.buckets + np.stack([bucket, -bucket]), 0, 2 * self.buckets - 1)
     given = transformer.segment_mask(tokens.segment), relative, jnp.asarray(rows)
     rates = (self.attention_dropout, self.hidden_dropout)
-    layer = transformer.TransformerLayer(
-      partial(DisentangledAttention, self.num_heads, *rates, *how),
-      self.intermediate_size,
-      self.activation,
-      self.layer_norm_eps,
-      self.hidden_dropout,
-      *how,
-      name="layers",
-    )
-
-    def apply(layer, x):
-      return layer(x, *given, train=train)
-
-    last, every = scan(apply, layer, x, length=self.num_layers)
-    return x[None], every, last
-
-  @property
-  def max_length(self) -> int:
-    """The longest unit in tokens."""
-    return self.max_positions
+    attention = partial(DisentangledAttention, self.num_heads, *rates, *how)
+    return self._layers(x, attention, lambda layer, x: layer(x, *given, train=train), scan)
 
 
 def buckets(distance: np.ndarray, count: int, farthest: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from as2jax.encoders.bert import SIZES, PackedEncoder, WordEmbeddings, published
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer, vectors
 from as2jax.layers.transformer import Dropout, LayerNorm
-from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast, OneOf, Rate
 
 
 class ModernBertEncoder(PackedEncoder):
@@ -37,15 +37,11 @@ class ModernBertEncoder(PackedEncoder):
     max_positions: the longest unit in tokens that the encoder was trained for.
     embedding_dropout, hidden_dropout, attention_dropout: of the embeddings; within the feed-forward
       layers; of the attention and on its output.
-    activation (of the gated half), dtype, precision, attention, unroll, remat: as in `BertEncoder`.
+    activation: of the gated half.
+    attention: as in `BertEncoder`.
 
   """
 
-  vocab_size: int
-  hidden_size: int
-  num_layers: int
-  num_heads: int
-  intermediate_size: int
   max_positions: int = 8192
   window: Annotated[int, AtLeast(2)] = 128
   global_every: Annotated[int, AtLeast(1)] = 3
@@ -55,12 +51,7 @@ class ModernBertEncoder(PackedEncoder):
   embedding_dropout: Rate = 0.0
   hidden_dropout: Rate = 0.0
   attention_dropout: Rate = 0.0
-  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))] = "gelu"
-  dtype: Dtype = "float32"
-  precision: Precision = None
   attention: Annotated[str, OneOf(transformer.ATTENTION)] = "auto"
-  unroll: Annotated[int, AtLeast(0)] = 0
-  remat: bool = False
 
   def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
@@ -101,11 +92,6 @@ class ModernBertEncoder(PackedEncoder):
       last, every = scan(apply, rest, first, whole, length=self.num_layers - 1)
     last = LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
     return states, every, last
-
-  @property
-  def max_length(self) -> int:
-    """The longest unit in tokens."""
-    return self.max_positions
 
 
 Rotation = tuple[Float[Array, "b l 1 k"], Float[Array, "b l 1 k"]]

@@ -12,7 +12,7 @@ from as2jax.encoders.bert import PackedEncoder, WordEmbeddings, tensor_names
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
 from as2jax.layers.relative_attention import RelativeAttention, sinusoids
-from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
+from as2jax.runtime.registry import OneOf
 
 ATTENTION_TYPES = ("bi", "uni")
 
@@ -38,25 +38,11 @@ class XLNetEncoder(PackedEncoder):
     hidden_dropout: of embeddings, sinusoids, residual branches, the feed-forward's inner layer and
       the last output. The sinusoids' mask is one for all rows of the call; the original draws one
       for each row, which would make their product as large as the keys'.
-    activation, dtype, precision, unroll, remat: as in `BertEncoder`.
 
   """
 
-  vocab_size: int
-  hidden_size: int
-  num_layers: int
-  num_heads: int
-  intermediate_size: int
-  attention_type: Annotated[str, OneOf(ATTENTION_TYPES)]
-  clamp_len: int
-  layer_norm_eps: float
-  hidden_dropout: Rate
-  attention_dropout: Rate
-  activation: Annotated[str, OneOf(tuple(transformer.ACTIVATIONS))]
-  dtype: Dtype
-  unroll: Annotated[int, AtLeast(0)]
-  remat: bool
-  precision: Precision = None
+  attention_type: Annotated[str, OneOf(ATTENTION_TYPES)] = "bi"
+  clamp_len: int = -1
 
   def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
@@ -71,23 +57,10 @@ class XLNetEncoder(PackedEncoder):
       mask &= jnp.tril(jnp.ones((l, l), bool))[None, None]
     same_type = (tokens.type[:, :, None] == tokens.type[:, None, :])[:, None]
     how = (dtype, self.precision)
-    layer = transformer.TransformerLayer(
-      partial(RelativeAttention, self.num_heads, self.attention_dropout, *how),
-      self.intermediate_size,
-      self.activation,
-      self.layer_norm_eps,
-      self.hidden_dropout,
-      *how,
-      inner_dropout=self.hidden_dropout,
-      name="layers",
-    )
-
-    def apply(layer, x):
-      return layer(x, x, mask, same_type, positions, train=train)
-
-    last, every = scan(apply, layer, x, length=self.num_layers)
-    last = transformer.Dropout(self.hidden_dropout)(last, train=train)
-    return x[None], every, last
+    attention = partial(RelativeAttention, self.num_heads, self.attention_dropout, *how)
+    apply = lambda layer, x: layer(x, x, mask, same_type, positions, train=train)
+    states, every, last = self._layers(x, attention, apply, scan, self.hidden_dropout)
+    return states, every, transformer.Dropout(self.hidden_dropout)(last, train=train)
 
 
 _ATTENTION = ("query", "key", "value", "relative", "output")
