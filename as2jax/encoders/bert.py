@@ -175,7 +175,9 @@ class BertEncoder(PackedEncoder):
     if width != self.hidden_size:
       start = {"kernel_init": transformer.INITIALIZER, "name": "embeddings_project"}
       x = Dense(self.hidden_size, dtype=how[0], precision=self.precision, **start)(x)
-    mask = transformer.segment_mask(tokens.segment)
+    mask = tokens.segment  # all that the kernel needs
+    if self.attention != "kernel":
+      mask = transformer.segment_mask(mask)
     attention = (self.num_heads, self.attention_dropout, *how, self.attention)
     attention = partial(transformer.SelfAttention, *attention)
     return self._layers(x, attention, lambda layer, x: layer(x, mask, bias, train=train), scan)

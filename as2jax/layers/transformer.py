@@ -25,17 +25,28 @@ MASKED = -1e30  # finite, so that no row of scores can become NaN
 def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
   """Return 32 random bits an element: a hash of its number, seeded with `key`.
 
-  Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`). The result
-  depends only on the element's number in the whole array, so it fuses into its consumer and is the
-  same however the array is sharded; jax's own generator costs a quarter of a step on CPU. The
-  quality is sufficient for dropout masks only; an array of over 2³² elements repeats its bits.
+  The result depends only on the element's number in the whole array, so it fuses into its consumer
+  and is the same however the array is sharded; jax's own generator costs a quarter of a step on CPU.
+  The quality is sufficient for dropout masks only; an array of over 2³² elements repeats its bits.
   """
-  words = jax.random.bits(key, (2,), jnp.uint32)
   number = jnp.zeros(shape, jnp.uint32)
   stride = 1
   for axis in reversed(range(len(shape))):
     number += lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride % 2**32)
     stride *= shape[axis]
+  return hash_numbers(number, hash_words(key))
+
+
+def hash_words(key: Array) -> UInt32[Array, "2"]:
+  """Return the two words that seed `hash_numbers` with `key`."""
+  return jax.random.bits(key, (2,), jnp.uint32)
+
+
+def hash_numbers(number: UInt32[Array, "..."], words: Any) -> UInt32[Array, "..."]:
+  """Return a hash of each number, seeded with two words.
+
+  Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`).
+  """
   bits = number ^ words[0]
   bits = (bits ^ (bits >> 17)) * jnp.uint32(0xED5AD4BB)
   bits = bits ^ words[1]
@@ -50,11 +61,21 @@ def dropout(key: Array, x: Float[Array, "..."], rate: float) -> Float[Array, "..
   """
   if not 0 <= rate < 1:
     raise ValueError(f"a dropout rate lies in [0, 1), got {rate}")
+  return keep(x, hash_bits(key, x.shape), rate)
+
+
+def keep(x: Float[Array, "..."], bits: UInt32[Array, "..."], rate: float) -> Float[Array, "..."]:
+  """Return `x` divided by 1 - rate, and zero where its random bits are in the upper part, `rate`."""
   threshold = round((1 - rate) * 2**32)
   if threshold >= 2**32:
     return x
-  keep = hash_bits(key, x.shape) < jnp.uint32(threshold)
-  return jnp.where(keep, x * jnp.asarray(2**32 / threshold, x.dtype), jnp.zeros((), x.dtype))
+  scaled = x * jnp.asarray(2**32 / threshold, x.dtype)
+  return jnp.where(bits < jnp.uint32(threshold), scaled, jnp.zeros((), x.dtype))
+
+
+def drop_numbered(x: Array, number: UInt32[Array, "..."], words: Any, *, rate: float) -> Array:
+  """Return `dropout` of those elements of an array whose numbers are given."""
+  return keep(x, hash_numbers(number, words), rate)
 
 
 class Dropout(nn.Module):
@@ -157,14 +178,14 @@ def mix(
   return jnp.swapaxes(mixed, 1, 2).astype(value.dtype)
 
 
-ATTENTION = ("auto", "plain", "xla", "cudnn")
+ATTENTION = ("auto", "plain", "xla", "cudnn", "kernel")
 
 
 def attention_context(
   query: Float[Array, "b l h k"],
   key: Float[Array, "b l h k"],
   value: Float[Array, "b l h k"],
-  mask: Bool[Array, "b 1 l l"],
+  mask: Bool[Array, "b 1 l l"] | Int[Array, "b l"],
   *,
   wanted: str,
   dropout: Dropout,
@@ -176,10 +197,20 @@ def attention_context(
 
   `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which has no dropout;
   cuDNN's never holds the scores in memory, and needs half precision and a GPU. `auto` is `cudnn`
-  where that is possible, else `plain`. Raises InputError for what is not possible. `dropout` acts
-  on the weights with `train`; call it from within the module that owns it.
+  where that is possible, else `plain`. `kernel` is `packed_attention`, whose `mask` is the segments;
+  no GPU has measured it yet, so `auto` leaves it out. Raises InputError for what is not possible.
+  `dropout` acts on the weights with `train`; call it from within the module that owns it.
   """
   dropping = train and dropout.rate > 0
+  if wanted == "kernel":
+    check_kernel(query, mask, bias)
+    from as2jax.layers.packed_attention import packed_attention  # Pallas takes a while to import
+
+    words, drop = jnp.zeros(2, jnp.uint32), None
+    if dropping:
+      words = hash_words(dropout.make_rng("dropout"))
+      drop = partial(drop_numbered, rate=dropout.rate)
+    return packed_attention(query, key, value, mask, words, drop, precision)
   half = jnp.dtype(query.dtype) in (jnp.bfloat16, jnp.float16)
   on_gpu = half and jax.default_backend() == "gpu"
   if wanted == "auto":
@@ -196,6 +227,24 @@ def attention_context(
     return jax.nn.dot_product_attention(query, key, value, bias, mask, implementation=wanted)
 
 
+def check_kernel(query: Float[Array, "b l h k"], mask: Array, bias: Array | None) -> None:
+  """Raise InputError where `packed_attention` cannot take the place of `attend`."""
+  _, l, _, width = query.shape
+  needs = {
+    "one GPU in sight (CUDA_VISIBLE_DEVICES=0)": jax.default_backend() == "gpu"
+    and jax.device_count() == 1,
+    "BERT's attention (no windows or biases)": mask.ndim == 2 and bias is None,
+    f"batch.row_lengths that are multiples of 16, not {l}": l % 16 == 0,
+    f"heads as wide as a power of two from 16 on, not {width}": width >= 16
+    and width & (width - 1) == 0,
+  }
+  absent = [what for what, there in needs.items() if not there]
+  if absent:
+    raise InputError(
+      f"encoder.attention = 'kernel' needs {'; and '.join(absent)}: leave it at 'auto' elsewhere"
+    )
+
+
 class SelfAttention(nn.Module):
   """Is multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
 
@@ -209,7 +258,7 @@ class SelfAttention(nn.Module):
   def __call__(
     self,
     x: Float[Array, "b l d"],
-    mask: Bool[Array, "b 1 l l"],
+    mask: Bool[Array, "b 1 l l"] | Int[Array, "b l"],
     bias: Float[Array, "b h l l"] | None = None,
     *,
     train: bool,

@@ -183,6 +183,9 @@ def test_both_forms_of_the_config_of_modernbert_are_read():
     ("modernbert", {"window": 0}, "encoder.window = 0"),
     ("bert", {"attention": "xla"}, "'xla' has no dropout.*attention_dropout to 0"),
     ("bert", {"attention": "cudnn", "attention_dropout": 0.0}, "'cudnn' needs a GPU"),
+    ("bert", {"attention": "kernel"}, "'kernel' needs one GPU.*; and heads .* not 4: leave"),
+    ("modernbert", {"attention": "kernel"}, "'kernel' needs .*BERT's attention"),
+    ("mpnet", {"attention": "kernel"}, "'kernel' needs .*BERT's attention"),
     ("bert", {"attention": "flash"}, "encoder.attention = 'flash': use one of auto, plain"),
   ],
 )
