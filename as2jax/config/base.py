@@ -133,7 +133,7 @@ def get_config() -> ConfigDict:
       "precision": placeholder(str),
       "hidden_dropout": placeholder(float),
       "attention_dropout": placeholder(float),
-      "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's, DeBERTa's)
+      "attention": placeholder(str),  # auto | plain | xla | cudnn | kernel (not XLNet's, DeBERTa's)
       "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
       "remat": False,  # gradient checkpointing
     }

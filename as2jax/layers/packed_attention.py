@@ -18,7 +18,6 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt32
 
 TILE = 64  # tokens at most; a power of two
-SMALLEST = 16  # a product on tensor cores has no fewer rows
 
 Drop = Callable[[Array, Array, Any], Array]
 
@@ -43,7 +42,8 @@ def packed_attention(
 
   `drop(weights, number, words)` is dropout of weights by their numbers in the whole [b, h, l, l]; it is
   linear in the weights. Scores and softmax are float32; products take operands in `value`'s type. Rows
-  are a multiple of `SMALLEST` tokens; k is a power of two from there on. `interpret` needs no GPU.
+  are a multiple of 16 tokens and k a power of two from 16 on, as products on tensor cores want it.
+  `interpret` needs no GPU.
   """
   return _forward(query, key, value, segment, words, drop, precision, interpret)[0]
 
