@@ -48,12 +48,23 @@ ROWS = {
   "openvino-bfloat16": ("rank", "the same, bfloat16", "sentences/s"),
   "openvino-int8": ("rank", "the same, 8 bits", "sentences/s"),
   "serve": ("serve", "the service, 32 clients, ten candidates", "requests/s"),
+  "ready-rank": ("ready", "`as2jax rank` of two candidates, as a process", "s"),
+  "ready-load": ("ready", "`as2jax.load` and a first `rank`, imports included", "s"),
+  "ready-warm-up": ("ready", "`warm_up` of MiniLM", "s"),
+  "ready-serve": ("ready", "`as2jax serve`, to its first answer", "s"),
+  "ready-train": ("ready", "training on WikiQA, to the end of the first step", "s"),
   "start": ("start", "second start of `train` on a large file, to its first step", "s"),
 }
 # The systems of an accelerator by SHAPE:SYSTEM; the first ones matter most.
 GPU = """bert-base:triplet modernbert-base:score ettin-17m:score bert-base:crossencoder
   minilm:triplet minilm:encode modernbert-base:triplet bert-base:encode"""
 ROWS |= {case: ("gpu", f"{case}, bfloat16", "examples/s") for case in GPU.split()}
+PHASES = (
+  "load",
+  "first rank",
+  "all programs",
+  "first epoch begins",
+)  # of the rows of `ready`, in seconds
 KINDS = tuple(dict.fromkeys(kind for kind, *_ in ROWS.values()))
 
 
@@ -169,6 +180,9 @@ def table() -> str:
       ours = f"{first['speed']:,.4g} {unit}"
       if "map_change" in first:
         ours += f", ΔMAP {first['map_change']:+.4f}"
+      for phase in PHASES:
+        if phase in first:
+          ours += f", {phase} {first[phase]:.1f}"
       known = f"{share} | {content['commit']}, {content['date']}"
       if not others:
         lines.append(f"| {what} | {place} | {ours} |  |  | {known} |")
@@ -192,7 +206,8 @@ def used() -> tuple[float, float, float]:
   with contextlib.suppress(OSError):  # Linux alone has the file
     ticks = list(map(int, pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
   busy = sum(ticks) - ticks[3] - ticks[4]  # all but idle and waiting for disks
-  return busy / os.sysconf("SC_CLK_TCK"), time.process_time(), time.monotonic()
+  own = sum(os.times()[:4])  # processes that it started and that have ended are its own
+  return busy / os.sysconf("SC_CLK_TCK"), own, time.monotonic()
 
 
 def others_share(before: tuple[float, ...], after: tuple[float, ...]) -> float:
@@ -242,6 +257,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from launch.benchmarks import start
 
         sides = {"as2jax": start.run(flags.pairs)}
+      elif flags.kind == "ready":
+        from launch.benchmarks import ready
+
+        sides = ready.run(row, flags.blocks, measure, ROWS[row][2])
       elif flags.kind in ("rank", "score", "serve"):
         from launch.benchmarks import ranking
 

