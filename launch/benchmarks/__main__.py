@@ -59,6 +59,7 @@ ROWS = {
 GPU = """bert-base:triplet modernbert-base:score ettin-17m:score bert-base:crossencoder
   minilm:triplet minilm:encode modernbert-base:triplet bert-base:encode"""
 ROWS |= {case: ("gpu", f"{case}, bfloat16", "examples/s") for case in GPU.split()}
+TRAINER = ("sentence_transformers", "datasets", "accelerate")  # the packages that it needs
 PHASES = (
   "load",
   "first rank",
@@ -119,6 +120,8 @@ def compare_steps(row: str, flags: argparse.Namespace) -> dict[str, dict[str, An
     from launch.benchmarks import torch_side
 
     sides["torch"] = torch_side.TorchSide(work, half)
+    if work.system == "triplet" and all(map(importlib.util.find_spec, TRAINER)):
+      sides["sentence-transformers' trainer"] = torch_side.TrainerSide(work, half)
   for side in sides.values():
     side.warm_up()
   peak = steps.matmul_peak(dtype)

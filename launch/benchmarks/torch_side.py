@@ -6,6 +6,7 @@ write such a loop (`choices`) the fastest on this machine is taken.
 
 import importlib.util
 import itertools
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -195,3 +196,89 @@ def model_of(work: Workload, attention: str) -> torch.nn.Module:
     return transformers.AutoModelForSequenceClassification.from_config(config)
   options = {"add_pooling_layer": False} if work.family == "bert" else {}
   return transformers.AutoModel.from_config(config, **options)
+
+
+class TokenVectors(torch.nn.Module):
+  """Adds a model's vectors of the tokens to sentence-transformers' features."""
+
+  def __init__(self, model: torch.nn.Module):
+    super().__init__()
+    self.model = model
+
+  def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+    """Return the features, with the vectors."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = {name: features[name] for name in names if name in features}
+    return {**features, "token_embeddings": self.model(**inputs).last_hidden_state}
+
+
+class TrainerSide(TorchSide):
+  """Trains on the same triplets by sentence-transformers' own trainer and `TripletLoss`, 32 a batch."""
+
+  steps = 0  # taken until now
+
+  @property
+  def choices(self) -> list[Choice]:
+    """Return the one way: its loss takes a forward pass a text."""
+    return [("sdpa", False, BATCH)]
+
+  def warm_up(self) -> None:
+    """Take a few steps, which say how long one takes."""
+    super().warm_up()
+    self.step_seconds = self.train(3)[1] / 3
+
+  def block(self, seconds: float) -> tuple[Load, float]:
+    """Run for about `seconds`, at least one step; return the work done and the time it took."""
+    return self.train(max(1, round(seconds / self.step_seconds)))
+
+  def train(self, steps: int) -> tuple[Load, float]:
+    """Take so many steps; return the work done and the time from the first batch to the last update."""
+    import datasets
+    import sentence_transformers as st
+    from sentence_transformers.base import data_collator
+    from sentence_transformers.sentence_transformer import losses, modules
+
+    read, times = [], []
+
+    def inputs(units: list[int], **_: Any) -> dict[str, torch.Tensor]:
+      read.append(np.asarray(units))
+      return {name: array.cpu() for name, array in self.pad(read[-1]).items()}
+
+    class Clock(transformers.TrainerCallback):
+      def on_train_begin(self, *_: Any, **__: Any) -> None:
+        times.append(time.perf_counter())
+
+      def on_train_end(_, *__: Any, **___: Any) -> None:
+        self.wait()
+        times.append(time.perf_counter())
+
+    columns = dict(zip(("anchor", "positive", "negative"), self.members.T.tolist(), strict=True))
+    parts = [TokenVectors(self.model), modules.Pooling(self.work.model.encoder.hidden_size)]
+    model = st.SentenceTransformer(modules=parts, device=self.device.type)
+    arguments = st.SentenceTransformerTrainingArguments(
+      output_dir=tempfile.gettempdir(),
+      max_steps=steps,
+      seed=self.steps,
+      per_device_train_batch_size=BATCH,
+      learning_rate=self.work.optimizer["rate"],
+      bf16=self.half,
+      save_strategy="no",
+      logging_strategy="no",
+      report_to="none",
+      disable_tqdm=True,
+      use_cpu=self.device.type == "cpu",
+    )
+    st.SentenceTransformerTrainer(
+      model=model,
+      args=arguments,
+      train_dataset=datasets.Dataset.from_dict(columns),
+      data_collator=data_collator.BaseDataCollator(inputs),
+      loss=losses.TripletLoss(model),
+      callbacks=[Clock()],
+    ).train()
+    self.steps += steps
+    taken = read[: 3 * steps]  # it has made a batch more
+    positions = sum(len(units) * int(self.lengths[units].max()) for units in taken)
+    count = sum(map(len, taken)) // 3
+    load = self.work.load(count, self.lengths[np.concatenate(taken)], positions)
+    return load, times[1] - times[0]

@@ -120,6 +120,25 @@ def test_both_sides_have_one_loss(work, system):
   assert theirs.load(plan[0]).positions == sum(one["input_ids"].numel() for one in padded)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+  not all(map(importlib.util.find_spec, benchmarks.TRAINER)), reason="a package of it is missing"
+)
+def test_the_trainers_side_trains_and_counts_what_it_took(work):
+  from launch.benchmarks import torch_side
+
+  theirs = torch_side.TrainerSide(work("triplet"))
+  theirs.warm_up()
+  before = [parameter.detach().clone() for parameter in theirs.model.parameters()]
+  load, spent = theirs.train(2)
+  assert load.examples == 2 * torch_side.BATCH and 0 < spent
+  assert load.positions == pytest.approx(
+    theirs.whole.positions * load.examples / theirs.whole.examples, rel=0.3
+  )
+  moved = [bool((old != new).any()) for old, new in zip(before, theirs.model.parameters())]
+  assert all(moved)
+
+
 @needs_torch
 @pytest.mark.slow
 def test_both_sides_have_one_encoding(work):
