@@ -5,12 +5,11 @@ dev. Answer triggering (Yang et al. 2015, section 4) measures over all questions
 an answer: precision (right answers / answers), recall (right answers / answerable questions), F1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from as2jax.data.record import Question, groups_of
 from as2jax.runtime.errors import InputError
 
 BINS = 10  # of the calibration error, with equal numbers of questions
@@ -23,7 +22,7 @@ class Best(NamedTuple):
   score: np.ndarray  # float64
   right: np.ndarray  # float64: the share of the best-scored candidates that is right
   answerable: np.ndarray  # bool: whether the question has a right candidate
-  group: np.ndarray  # int, from 0: the number of the question's group (`record.groups_of`)
+  group: np.ndarray  # int, from 0: the number of the question's group
 
 
 class Triggering(NamedTuple):
@@ -37,22 +36,6 @@ class Triggering(NamedTuple):
   answered: int  # questions
   brier: float  # mean squared difference of probability and rightness
   calibration_error: float  # mean distance of probability and rightness over bins of equal size
-
-
-def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float]]) -> Best:
-  """Return the best candidate of each question by a run file's scores, compared as float32."""
-  questions, rows = [question for question in questions if question.candidates], []
-  for question in questions:
-    scored = ranking.get(question.id, {})
-    for candidate in question.candidates:
-      if candidate.id not in scored:
-        raise InputError(f"question {question.id!r}: its candidate {candidate.id!r} is not ranked")
-    scores = np.asarray([scored[c.id] for c in question.candidates], np.float64).astype(np.float32)
-    right = np.asarray([c.label == 1 for c in question.candidates])
-    rows.append((float(scores.max()), right[scores == scores.max()].mean(), right.any()))
-  score, right, answerable = np.asarray(rows, np.float64).reshape(-1, 3).T
-  groups = groups_of(questions) or range(len(questions))
-  return Best(score, right, answerable > 0, np.asarray(groups, np.int64))
 
 
 def measure(dev: Best, test: Best) -> Triggering:

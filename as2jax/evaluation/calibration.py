@@ -105,9 +105,9 @@ class Calibration(Candidates):
 
 
 @functools.lru_cache(maxsize=8)
-def of_run(folder: epath.PathLike, seed: int) -> Calibration | None:
+def of_run(folder: epath.PathLike, seed: int, other: epath.PathLike = "") -> Calibration | None:
   """Returns the calibration of one seed of a finished run; None where it did not rank `fitted_on`."""
-  ranked = ranked_by(folder, fitted_on(folder), seed)
+  ranked = ranked_by(folder, fitted_on(folder), seed, other)
   return None if ranked is None else Calibration(**vars(ranked))
 
 
@@ -129,7 +129,9 @@ def ranked_by(
     return None
   seeds = [outcome["seed"] for outcome in content["seeds"]]
   place = results.folder("", split, seed, seeds)
-  run = trec_files.read_run(bound.file(folder, place / "run.trec"))
+  if not (ranked := bound.file(folder, place / "run.trec")).exists():
+    return None
+  run = trec_files.read_run(ranked)
   qrels = trec_files.read_qrels(bound.file(folder, place / "qrels.trec"))
   names, table = trec_files.read_per_question(bound.file(folder, place / "per_question.tsv"))
   groups = dict(zip(names, table.get("group", np.arange(len(names))).tolist(), strict=True))

@@ -11,7 +11,7 @@ from etils import epath
 
 from as2jax.evaluation import answer_triggering, results, run_scores
 from as2jax.evaluation.answer_triggering import SAMPLES
-from as2jax.evaluation.calibration import Calibration, Candidates, fitted_on, ranked_by
+from as2jax.evaluation.calibration import Calibration, Candidates, fitted_on, of_run, ranked_by
 from as2jax.runtime.errors import InputError
 
 SHARES = (0.1, 0.2, 0.4)  # of the sentences, kept over all documents
@@ -99,20 +99,20 @@ def _pairs(place: str, judge: str, split: str) -> list[tuple[Calibration, Candid
     folder, seeds = judge, [_seeds(judge)[0]]
   else:
     folder, seeds, files = place, _seeds(place), ["", ""]
-  found, fitted = [], fitted_on(folder)
-  if fitted == split:
+  found = []
+  if fitted_on(folder) == split:
     raise InputError(f"{folder}: thresholds are fitted on {split}: measure another split")
   for seed in seeds:
-    dev = ranked_by(folder, fitted, seed, files[0])
+    try:
+      dev = of_run(folder, seed, files[0])
+    except InputError as error:
+      raise InputError(f"{place}, seed {seed}: {error}: leave it out") from error
     test = ranked_by(folder, split, seed, files[1])
     if dev is None or test is None:
       raise InputError(
         f"{folder} did not rank candidates of dev and {split}: give runs that evaluate both"
       )
-    try:
-      found.append((Calibration(**vars(dev)), test))
-    except InputError as error:
-      raise InputError(f"{place}, seed {seed}: {error}: leave it out") from error
+    found.append((dev, test))
   return found
 
 

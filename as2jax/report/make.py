@@ -15,7 +15,7 @@ from etils import epath
 from markupsafe import Markup
 
 from as2jax.data import holdout
-from as2jax.evaluation import answer_triggering, compare, results, tables
+from as2jax.evaluation import answer_triggering, calibration, compare, results, tables
 from as2jax.report import figures, plots, verdict
 from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
@@ -130,18 +130,18 @@ def command(runs: Runs, asked: Options, output: str) -> str:
 def _answering(runs: Runs) -> list[list[str]]:
   """Return WikiQA's answer triggering of each system, seeds averaged, under a head; [] without dev."""
   run, fields = runs.first_run, ("precision", "recall", "f1", "half_width", "brier")
-  if run is None or runs.task != "rerank" or runs.dataset is None:
+  if run is None or runs.dataset is None:
     return []
   dev = holdout.selection_split({"holdout": 0.0, **run.config.get("data", {})})
-  if dev in runs.split.split("+") or dev not in runs.dataset.splits:
+  if dev in runs.split.split("+"):
     return []
   rows = [["system", "precision", "recall", "F1", "±", "Brier", "calibration error"]]
   for system in runs.systems:
-    fitted_on = system.rankings(dev) if system.content is not None else []
     seeds = []
-    for before, after in zip(fitted_on, system.rankings(runs.split), strict=False):
-      best = answer_triggering.best(runs.dataset.splits[dev], before)
-      seeds.append(answer_triggering.measure(best, answer_triggering.best(runs.questions, after)))
+    for seed in system.seeds:
+      pair = [calibration.ranked_by(system.name, split, seed) for split in (dev, runs.split)]
+      if None not in pair:
+        seeds.append(answer_triggering.measure(*(candidates.best for candidates in pair)))
     if seeds:
       cells = [system.label]
       for field in (*fields, "calibration_error"):

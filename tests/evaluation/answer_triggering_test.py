@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import answer_triggering
 from as2jax.evaluation.answer_triggering import Best
-from as2jax.runtime.errors import InputError
+from as2jax.evaluation.calibration import Candidates
 
 
 def generated(count, seed):
@@ -17,15 +16,12 @@ def generated(count, seed):
 
 
 def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
-  candidates = tuple(Candidate(f"D{n}", "x", label) for n, label in enumerate((1, 0, 0)))
-  questions = [Question("Q1", "q", candidates), Question("Q2", "q", candidates[1:])]
-  actual = answer_triggering.best(
-    questions, {"Q1": {"D0": 2.0, "D1": 2.0, "D2": 1.0}, "Q2": {"D1": -1.0, "D2": -3.0}}
-  )
-  assert actual.score.tolist() == [2.0, -1.0]
+  question = np.array([0, 0, 0, 1, 1])
+  actual = Candidates(
+    np.array([2.0, 2.0, 1.0, -1.0, -3.0]), np.array([1.0, 0, 0, 0, 0]), question, question
+  ).best
+  assert actual.score.tolist() == [2.0, -1.0] and actual.group.tolist() == [0, 1]
   assert actual.right.tolist() == [0.5, 0.0] and actual.answerable.tolist() == [True, False]
-  with pytest.raises(InputError, match="'D2' is not ranked"):
-    answer_triggering.best(questions, {"Q1": {"D0": 2.0, "D1": 2.0}})
 
 
 def test_precision_recall_and_f1_by_hand():
