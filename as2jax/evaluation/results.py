@@ -41,19 +41,17 @@ class Evaluation:
 
   Attributes:
     metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions, worst, best, tied_questions}}.
-    values: {`map[wikiqa-clean/test]`: [questions that are counted]}.
+    values: {`map[wikiqa-clean/test]`: those of the questions that are counted, and their groups}.
     per_question: by metric, and as `group` the number of each question's group where not all are alone.
-    groups_of: the groups of the questions in `values`, by the same names.
     notes: what a reader must know; scalars: for the log.
 
   """
 
   metrics: dict[str, dict]
-  values: dict[str, np.ndarray]
+  values: dict[str, tuple[np.ndarray, np.ndarray | None]]
   per_question: dict[str, np.ndarray]
   notes: list[str]
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
-  groups_of: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
   def add(
     self,
@@ -70,8 +68,7 @@ class Evaluation:
     self.metrics.update(metrics.summarize(values, mask, where=where, ranges=ranges, groups=every))
     groups = None if every is None else every[mask]
     for metric, of_metric in values.items():
-      self.values[f"{metric}[{where}]"] = of_metric[mask]
-      self.groups_of[f"{metric}[{where}]"] = groups
+      self.values[f"{metric}[{where}]"] = of_metric[mask], groups
     if noted:
       self.notes.extend(metrics.tie_note(ranges, where))
       if rough := Groups.of(groups, int(mask.sum())).warning():
@@ -84,7 +81,7 @@ class Outcome:
 
   Attributes:
     best_step, best_epoch, best_value: of the selection metric; `steps` were taken in all.
-    metrics, values, groups_of: as in `Evaluation`, of the score that ranks; `other_scores` by score name.
+    metrics, values: as in `Evaluation`, of the score that ranks; `other_scores` by score name.
     diagnostics: of the best checkpoint, on the split that selects.
 
   """
@@ -95,8 +92,7 @@ class Outcome:
   best_value: float | None
   steps: int
   metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
-  values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-  groups_of: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
+  values: dict[str, tuple] = dataclasses.field(default_factory=dict)
   other_scores: dict[str, dict] = dataclasses.field(default_factory=dict)
   notes: list[str] = dataclasses.field(default_factory=list)
   diagnostics: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -107,7 +103,6 @@ class Outcome:
     target.update(evaluation.metrics)
     if primary:
       self.values.update(evaluation.values)
-      self.groups_of.update(evaluation.groups_of)
     self.notes += [f"score {score}: {note}" for note in evaluation.notes]
 
 
@@ -230,16 +225,15 @@ def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
   summary = {}
   for name, first in outcomes[0].metrics.items():
     mean, sd = mean_sd(np.asarray([outcome.metrics[name]["value"] for outcome in outcomes]))
-    values = [outcome.values[name] for outcome in outcomes if name in outcome.values]
-    groups = outcomes[0].groups_of.get(name)
+    values, groups = zip(*(outcome.values.get(name, (None, None)) for outcome in outcomes))
     summary[name] = {
       "mean": mean,
       "sd": sd,
       "seeds": len(outcomes),
       "questions": first["questions"],
-      "half_width": half_width(np.stack(values), groups) if values else None,
+      "half_width": half_width(np.stack(values), groups[0]) if name in outcomes[0].values else None,
     }
-    if groups is not None:
+    if "groups" in first:
       summary[name]["groups"] = first["groups"]
   return summary
 
@@ -256,7 +250,7 @@ def write(
   """Write `results.json` into a finished run's folder and return its content."""
   task, seeds = config.evaluation.task, []
   for outcome in outcomes:
-    seeds.append({k: v for k, v in vars(outcome).items() if k not in ("values", "groups_of")})
+    seeds.append({k: v for k, v in vars(outcome).items() if k != "values"})
   selection = holdout.selection_split(config.data)
   content = {
     "metrics": over_seeds(outcomes),
@@ -307,12 +301,12 @@ def best_before_training(content: dict) -> str:
   return f"{BEFORE_TRAINING} (seed {', '.join(map(str, seeds))})"
 
 
-def ledger_note(looks: Looks | None, split: str = "test") -> str:
-  """Say how often a split was evaluated."""
+def ledger_note(looks: Looks | None) -> str:
+  """Say how often test was evaluated."""
   if looks is None:
-    return f"how often {split} was evaluated is not known (no {LEDGER})"
+    return f"how often test was evaluated is not known (no {LEDGER})"
   times = "once" if looks == (1, 1) else f"{looks} times"
-  return f"{split} was evaluated {times} with each seed"
+  return f"test was evaluated {times} with each seed"
 
 
 def main_figures(content: dict, selecting: bool) -> Iterator[tuple[str, str]]:
@@ -350,7 +344,9 @@ def table(content: dict, workdir: epath.PathLike | None = None, selecting: bool 
   for outcome in content["seeds"]:
     lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]
   if workdir is not None:
-    lines.append(f"note: {ledger_note(times_evaluated(workdir, 'test', content['data']['name']))}")
+    looks = times_evaluated(workdir, "test", content["data"]["name"])
+    if looks != (0, 0):
+      lines.append(f"note: {ledger_note(looks)}")
   return "\n".join(lines)
 
 

@@ -138,7 +138,7 @@ def _answering(runs: Runs) -> list[list[str]]:
   rows = [["system", "precision", "recall", "F1", "±", "Brier", "calibration error"]]
   for system in runs.systems:
     seeds = []
-    for seed in system.seeds:
+    for seed in system.seeds if system.content is not None else ():
       pair = [calibration.ranked_by(system.name, split, seed) for split in (dev, runs.split)]
       if None not in pair:
         seeds.append(answer_triggering.measure(*(candidates.best for candidates in pair)))

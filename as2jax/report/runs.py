@@ -22,7 +22,8 @@ from as2jax.evaluation.run_scores import RunScores
 from as2jax.report import figures
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_object, refuse_others
+from as2jax.runtime.files import read_object
+from as2jax.training import metrics_log
 
 Ranking = dict[str, dict[str, float]]  # question -> candidate -> score
 RETRIEVED = 5  # passages of a pool that are shown of each system
@@ -168,17 +169,8 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
   """Return the rows of `metrics.jsonl` and its parts, where files cannot be appended to."""
   rows = []
   for path in sorted(folder.glob("metrics*.jsonl"), key=lambda path: (len(path.name), path.name)):
-    refuse_others(path)
-    bound.file(folder, path.name)
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-      try:
-        row = json.loads(line)
-        rows.append({"seed": row["seed"], "step": row["step"], **row})
-      except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-          f"{path}:{number}: no row of the log ({error!r:.80}); was it changed by hand? Delete the "
-          "line"
-        ) from None
+    for _, row in metrics_log.rows(bound.file(folder, path.name)):
+      rows.append(row)
   return rows
 
 

@@ -43,7 +43,7 @@ class MetricsLog:
     if processes.first():
       self.flush()
       text = ""
-      for line, row in _rows(self.path):
+      for line, row in rows(self.path):
         last = step if evaluated or "epoch" not in row else step - 1
         if row["seed"] not in seeds or row["step"] <= last:
           text += line
@@ -159,7 +159,7 @@ class StepLog:
 def step_seconds(workdir: epath.PathLike) -> float:
   """Returns the seconds of all steps in a run's log; steps of seeds that train together count once."""
   last, by_row = {}, {}
-  for _, row in _rows(bound.file(workdir, NAME)):
+  for _, row in rows(bound.file(workdir, NAME)):
     if "seconds_per_step" in row:
       steps = row["step"] - last.get(row["seed"], 0)
       last[row["seed"]] = row["step"]
@@ -173,7 +173,7 @@ def tag(name: str) -> str:
   return f"{match[3]}/{match[1]}_{match[2]}" if match else f"train/{name}"
 
 
-def _rows(path: epath.Path) -> Iterator[tuple[str, dict]]:
+def rows(path: epath.Path) -> Iterator[tuple[str, dict]]:
   """Yields the lines of a log with their rows, but a last one that a kill left without its line feed."""
   refuse_others(path)
   data = path.read_bytes() if path.exists() else b""

@@ -25,7 +25,7 @@ def outcomes():
     entry = {"value": values.mean(), "half_width": width, "questions": 4}
     metrics = {TITLE: entry, "avgrec[x]": {"value": 0.5, "half_width": None, "questions": 4}}
     one = Outcome(seed, 3, 1, 0.5, 6)
-    one.add("cosine", Evaluation(metrics, {TITLE: values}, {}, []), primary=True)
+    one.add("cosine", Evaluation(metrics, {TITLE: (values, None)}, {}, []), primary=True)
     generated.append(one)
   return generated
 
@@ -67,6 +67,7 @@ def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
     results.note_evaluation(tmp_path, split, seeds, data, mode)
     assert str(results.times_evaluated(tmp_path, "test", "x")) == count
   assert results.times_evaluated(tmp_path, "heldout", "x") == (0, 0)
+  assert "evaluated" not in results.table(content([0], data={"name": "y"}), tmp_path)
   results.note_another_training(tmp_path)
   results.note_evaluation(tmp_path, "test", (1,), "x", "train")
   assert results.times_evaluated(tmp_path, "test", "x") == (2, 3)
