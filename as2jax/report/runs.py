@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from as2jax.config.overrides import flatten
+from as2jax.config.overrides import apply, flatten
 from as2jax.data import dataset as datasets
 from as2jax.data import load, trec_files
 from as2jax.data.dataset import Dataset
@@ -194,8 +194,7 @@ def _texts(
     if record["name"] != config.data.name:
       said = f"the texts of {record['name']}, on which the run was evaluated later, are not read"
       return None, (), said
-    config = config.copy_and_resolve_references().unlock()
-    config.data.download = False  # a page is made of what is here
+    config = apply(config, {"data.download": False})  # a page is made of what is here
     dataset = load.load(config.data, config.evaluation.task)
     load.require(dataset, split.split("+"))
     if changed := results.changed_split(record, dataset, split.split("+")):

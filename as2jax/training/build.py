@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from etils import epath
 
+from as2jax.config.overrides import apply
 from as2jax.data import dataset as datasets
 from as2jax.data import holdout
 from as2jax.data.batches import examples as layouts
@@ -405,9 +406,7 @@ def with_source(config: Any, source: "Source") -> tuple[Any, Any, Any]:
       f"data.max_length = {length} exceeds the {most} positions of {config.encoder.pretrained}"
     )
   if not length:
-    config = config.copy_and_resolve_references().unlock()
-    config.data.max_length = most
-    config.lock()
+    config = apply(config, {"data.max_length": most})
   return config, model, loss
 
 

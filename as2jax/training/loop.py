@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from as2jax.config.overrides import apply
 from as2jax.data import holdout
 from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
@@ -53,9 +54,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   workdir = epath.Path(workdir)
   if len(config.seeds) > 1 and not registry.has_parameters(config.model.name):
     log.info("%s has no randomness: one seed stands for all", config.model.name)
-    config = config.copy_and_resolve_references().unlock()
-    config.seeds = tuple(config.seeds)[:1]
-    config.lock()
+    config = apply(config, {"seeds": tuple(config.seeds)[:1]})
   with lock(workdir):
     finished = processes.by_first(lambda: _claim(workdir, config))
     if finished is not None:

@@ -61,7 +61,7 @@ def test_groups_of_questions_widen_intervals_and_stand_in_the_table(tmp_path):
   ((scores,),) = ([found["score"]] for found in recorder(None, grouped))
   found = tasks.evaluate(scores, data, "dev", ties="expected", questions=grouped)
   entry = found.metrics["map[made-clean/dev]"]
-  values = found.values["map[made-clean/dev]"]
+  values, _ = found.values["map[made-clean/dev]"]
   assert (entry["questions"], entry["groups"]) == (4, 3)
   assert entry["half_width"] == significance.half_width(values, ["ice", "", "ice", "snow"])
   assert entry["half_width"] != significance.half_width(values)

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from as2jax.config import check
+from as2jax.config.overrides import apply
 from as2jax.evaluation.predict import PAIRS, make_predict_step
 from as2jax.experiments.compile import chips
 from as2jax.experiments.compile.chips import GIB, Chip
@@ -51,18 +52,15 @@ class Measured(NamedTuple):
 def scaled(config: Any, parts: int) -> Any:
   """Return `config` with a shard for each part of the mesh, its work as it is; InputError for more shards."""
   shards = config.batch.shards
-  scaled_config = config.copy_and_resolve_references()
   if shards >= parts:
-    return scaled_config
+    return config
   if parts % shards:
     raise InputError(
       f"batch.shards = {shards} does not divide the {parts} parts of the mesh: set "
       "batch.shards to 1"
     )
-  with scaled_config.unlocked():
-    for key in ("examples", "rows", "predict_rows", "shards"):
-      scaled_config.batch[key] = config.batch[key] * parts // shards
-  return scaled_config
+  keys = ("examples", "rows", "predict_rows", "shards")
+  return apply(config, {f"batch.{key}": config.batch[key] * parts // shards for key in keys})
 
 
 def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
