@@ -8,23 +8,23 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from as2jax.data.batches.batch import Units
-from as2jax.layers.vectors import norm
+from as2jax.layers.vectors import norm, unit
 from as2jax.runtime.errors import InputError
 
 SIMILARITIES = ("euclidean", "cosine", "metric")
 
 
 def gather_units(
-  hidden: Float[Array, "s r l d"],
+  hidden: Shaped[Array, "s r l d"],
   units: Units,
   members: Int[Array, "s e"],
   mask: Float[Array, "s e"],
   size: int,
-) -> tuple[Float[Array, "s e {size} d"], Int[Array, "s e"]]:
-  """Return the token vectors of examples' units, zero beyond a unit's end, and their number.
+) -> tuple[Shaped[Array, "s e {size} d"], Int[Array, "s e"]]:
+  """Return the token vectors (or ids) of examples' units, zero beyond a unit's end, and their number.
 
   `members` are indices of units, local to their shard; `mask` is 0 for an example that is padding;
   tokens beyond `size` are cut off.
@@ -36,7 +36,7 @@ def gather_units(
   index = jnp.where(real, (of(units.row) * hidden.shape[2] + of(units.start))[..., None] + place, 0)
   flat = hidden.reshape(hidden.shape[0], -1, hidden.shape[-1])
   vectors = jax.vmap(lambda x, i: jnp.take(x, i, axis=0))(flat, index)
-  return jnp.where(real[..., None], vectors, 0.0), length
+  return jnp.where(real[..., None], vectors, 0), length
 
 
 def rectangle(
@@ -57,11 +57,6 @@ def euclidean(x: Float[Array, "n i d"], y: Float[Array, "n j d"]) -> Float[Array
 
 def cosine(x: Float[Array, "n i d"], y: Float[Array, "n j d"]) -> Float[Array, "n i j"]:
   """Return x·y / (|x|·|y|) of each pair (M²S-Net eq. 1, Cos.); 0 where either vector is zero."""
-
-  def unit(z):
-    length = norm(z)[..., None]
-    return z / jnp.where(length > 0, length, 1.0)
-
   return jnp.einsum("nid,njd->nij", unit(x), unit(y), precision=lax.Precision.HIGHEST)
 
 

@@ -32,6 +32,12 @@ def cosine(u: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n
   return jnp.sum(u * v, axis=-1) / jnp.where(length > 0, length, 1.0)
 
 
+def unit(x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
+  """Divide each vector by its length; a zero vector stays as it is."""
+  length = norm(x)[..., None]
+  return x / jnp.where(length > 0, length, 1.0)
+
+
 Layer = tuple[Any, ...]
 ACTIVATIONS = {
   "tanh": jnp.tanh,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.vectors import take
 from as2jax.models.biencoder import DISTANCES, BiEncoder
-from as2jax.models.system import Layout
+from as2jax.models.system import Judged, Layout
 from as2jax.runtime.registry import OneOf
 
 COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
@@ -48,14 +48,6 @@ class Triplet(BiEncoder):
     return TripletOutput(scores, squared)
 
 
-@struct.dataclass
-class SiameseOutput:
-  """Of (question, candidate): the ranking score and the logit of ŷ."""
-
-  scores: Float[Array, "s e"]
-  logits: Float[Array, "s e"]
-
-
 class Siamese(BiEncoder):
   """Is ASBERT's siamese network (section 3.1): P2 combines u and v, one linear layer gives ŷ.
 
@@ -86,8 +78,8 @@ class Siamese(BiEncoder):
     logits = self.head(jnp.concatenate(parts, axis=-1))[..., 0]
     return {**super().compare(pair, train=train), "head": logits}
 
-  def __call__(self, batch: Batch, *, train: bool) -> SiameseOutput:
+  def __call__(self, batch: Batch, *, train: bool) -> Judged:
     units = self.encode(batch, train=train).units
     pair = tuple(take(units, batch.examples.members[..., k]) for k in range(2))
     scores = self.compare(pair, train=train)
-    return SiameseOutput(scores[self.score], scores["head"])
+    return Judged(scores[self.score], scores["head"])

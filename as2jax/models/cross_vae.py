@@ -13,10 +13,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from as2jax.data.batches.batch import Batch, Tokens, Units
 from as2jax.data.text.input_templates import ROLES
-from as2jax.data.text.word_tokenizer import PAD_ID, UNKNOWN_ID
+from as2jax.data.text.word_tokenizer import UNKNOWN_ID
 from as2jax.layers.decoder import DECODERS, BagDecoder, GRUDecoder
 from as2jax.layers.pooling import StructuredSelfAttention, redundancy
 from as2jax.layers.recurrent import Recurrent
+from as2jax.layers.similarity import gather_units
 from as2jax.layers.vectors import cosine
 from as2jax.models.system import Embeddings, System
 from as2jax.runtime.registry import AtLeast, OneOf, Precision
@@ -53,14 +54,8 @@ def gather_text(
   `members` are units, local to their shard; `mask` is 0 for an example that is padding; words
   beyond `size` are cut off.
   """
-  of = lambda values: jnp.take_along_axis(values, members, axis=1)
-  length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
-  text = Text(jnp.zeros((*members.shape, size), jnp.int32), length)
-  place = (of(units.row) * tokens.ids.shape[2] + of(units.start))[..., None]
-  index = jnp.where(text.real, place + jnp.arange(size, dtype=jnp.int32)[None, None], 0)
-  flat = tokens.ids.reshape(len(members), -1)
-  ids = jax.vmap(lambda x, i: jnp.take(x, i, axis=0))(flat, index)
-  return Text(jnp.where(text.real, ids, PAD_ID), length)
+  ids, length = gather_units(tokens.ids[..., None], units, members, mask, size)  # padding is 0
+  return Text(ids[..., 0], length)
 
 
 def as_tokens(ids: Int[Array, "s e l"]) -> Tokens:

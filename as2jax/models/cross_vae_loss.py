@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from as2jax.layers.vectors import norm
+from as2jax.layers.vectors import unit
 from as2jax.models.losses import Loss, Term
 from as2jax.models.ranking_losses import contrast
 from as2jax.runtime.errors import InputError
@@ -34,11 +34,6 @@ def all_cosines(
   question: Float[Array, "s e z"], answer: Float[Array, "s e z"]
 ) -> Float[Array, "s e n"]:
   """Return the cosine of each question with the answer of every example of the batch."""
-
-  def unit(x):
-    length = norm(x)[..., None]
-    return x / jnp.where(length > 0, length, 1.0)
-
   answers = unit(answer).reshape(-1, answer.shape[-1])  # of all shards
   return jnp.einsum("sez,nz->sen", unit(question), answers, precision=jax.lax.Precision.HIGHEST)
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -18,17 +17,9 @@ from as2jax.layers import vectors
 from as2jax.layers.pooling import TOKENS, mean_of_role, pool
 from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
 from as2jax.layers.vectors import take
-from as2jax.models.system import Layout, PublishedForm, System, Template
+from as2jax.models.system import Judged, Layout, PublishedForm, System, Template
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import OneOf, Rate
-
-
-@struct.dataclass
-class CrossEncoderOutput:
-  """Two-way logits, and the score log P(1) − log P(0) that ranks by P(1) without saturating."""
-
-  scores: Float[Array, "s e"]
-  logits: Float[Array, "s e 2"]
 
 
 HEADS = ("cls", "mean", "cosine", "cosine_linear")
@@ -88,7 +79,7 @@ class CrossEncoder(System):
     return ()
 
   @nn.compact
-  def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
+  def __call__(self, batch: Batch, *, train: bool) -> Judged:
     hidden = self.token_vectors(batch, train=train)
     if self.head.startswith("cosine"):
       return self._output(batch, self._compare_means(batch, hidden, train=train))
@@ -102,11 +93,11 @@ class CrossEncoder(System):
     logits = nn.Dense(2, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
     return self._output(batch, logits.astype(jnp.float32))
 
-  def _output(self, batch: Batch, logits: Float[Array, "s e 2"]) -> CrossEncoderOutput:
+  def _output(self, batch: Batch, logits: Float[Array, "s e 2"]) -> Judged:
     if self.position:
       weight = self.param("position", nn.initializers.zeros, ())
       logits = logits.at[..., 1].add(weight * batch.inputs[DocumentPosition.name])
-    return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
+    return Judged(logits[..., 1] - logits[..., 0], logits)
 
   def _compare_means(self, batch: Batch, hidden: Array, *, train: bool) -> Float[Array, "s e 2"]:
     """Return 0 and 20 · cos(u, v), to which `cosine_linear` adds w · [u, v, |u − v|, u · v] + b."""
@@ -194,7 +185,7 @@ class Reranker(System):
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @nn.compact
-  def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
+  def __call__(self, batch: Batch, *, train: bool) -> Judged:
     classes = self.layers[-1][1]
     if self.label is None or not 0 <= self.label < classes:
       raise InputError(
@@ -211,7 +202,7 @@ class Reranker(System):
         x = nn.Dropout(self.dropout, deterministic=not train)(x)
       x = vectors.apply_layer(layer, f"layer_{number}", x)
     logits = _two_way(x.astype(jnp.float32), self.label)
-    return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
+    return Judged(logits[..., 1] - logits[..., 0], logits)
 
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:

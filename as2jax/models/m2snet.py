@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Batch
@@ -19,16 +18,8 @@ from as2jax.layers.dense import MaskedBatchNorm
 from as2jax.layers.similarity import SIMILARITIES
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy
-from as2jax.models.system import System
+from as2jax.models.system import Judged, System
 from as2jax.runtime.registry import AtLeast, Each, OneOf, Precision, Rate
-
-
-@struct.dataclass
-class M2SNetOutput:
-  """Logits of P(candidate answers question), and scores, which rank by them without saturating."""
-
-  scores: Float[Array, "s e"]
-  logits: Float[Array, "s e"]
 
 
 class M2SNet(System):
@@ -74,7 +65,7 @@ class M2SNet(System):
     return (WordOverlap(self.overlap, self.standardise_overlap),)
 
   @nn.compact
-  def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
+  def __call__(self, batch: Batch, *, train: bool) -> Judged:
     order = _by_length(batch)
     x, rows, columns = self._grid(batch, order, train)
     for n, filters in enumerate(self.filters):
@@ -96,7 +87,7 @@ class M2SNet(System):
     x = jnp.concatenate([x, features.reshape(len(x), -1)], axis=-1)
     logits = nn.Dense(1, name="head", precision=jax.lax.Precision.HIGHEST)(x)
     logits = _ordered(logits.reshape(order.shape), jnp.argsort(order, axis=1))
-    return M2SNetOutput(logits, logits)
+    return Judged(logits, logits)
 
   @nn.nowrap
   def similarity_grids(self, variables, batch: Batch) -> Float[Array, "s e k i j"]:

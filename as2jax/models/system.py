@@ -34,6 +34,14 @@ class Embeddings:
   units: Float[Array, "s u d"]
 
 
+@struct.dataclass
+class Judged:
+  """Logits of examples (two-way of cross-encoders), and scores, which rank by them without saturating."""
+
+  scores: Float[Array, "s e"]
+  logits: Float[Array, "s e ..."]
+
+
 @dataclasses.dataclass(frozen=True)
 class PublishedForm:
   """Names the architecture of sentence-transformers or transformers that gives a system's scores.
