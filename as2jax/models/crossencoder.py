@@ -21,7 +21,6 @@ from as2jax.models.system import Judged, Layout, PublishedForm, System, Template
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import OneOf, Rate
 
-
 HEADS = ("cls", "mean", "cosine", "cosine_linear")
 TOKEN_TYPES = ("own", "zero")
 COSINE_SCALE = 20.0  # of the score of two means, so that a softmax over candidates can be sharp
