@@ -1,9 +1,9 @@
 """python -m launch.benchmarks.sentence_transformers_training: their own trainer on our training questions.
 
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives; no text twice in a
-batch, so that no right answer counts as a wrong one) or a cross-encoder (`LambdaLoss`, all candidates of a question) of
-sentence-transformers from one published encoder, for as many epochs as `recommended:fast`. Dev chooses the epoch, and by the
-first seed the rate; test is scored once, by the chosen. Into its folder go, a seed, TREC run files for `as2jax compare`, scores
+batch, so that no right answer counts as a wrong one) or a cross-encoder (`LambdaLoss` or `ListNetLoss`, all candidates of a
+question) of sentence-transformers from one published encoder, for as many epochs as `recommended:fast`. Dev chooses the epoch,
+and by the first seed loss and rate; test is scored once, by the chosen. Into its folder go, a seed, TREC run files for `as2jax compare`, scores
 of questions, and a line in `seeds.jsonl`. The same command goes on after a kill. Besides sentence-transformers and torch it
 needs `datasets` and `accelerate`.
 
@@ -13,6 +13,7 @@ needs `datasets` and `accelerate`.
 
 import argparse
 import copy
+import itertools
 import json
 import pathlib
 import sys
@@ -72,11 +73,13 @@ def split(values: np.ndarray, questions: Sequence[Question]) -> Scores:
   return np.split(values, np.cumsum([len(q.candidates) for q in questions])[:-1])
 
 
-def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate: float, seed: int):
+def bi_encoder(
+  flags: argparse.Namespace, questions: Sequence[Question], loss: str, rate: float, seed: int
+):
   """Return a trainer without callbacks, and what scores questions."""
   import datasets
   import sentence_transformers as st
-  from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+  from sentence_transformers.sentence_transformer import losses
 
   model = st.SentenceTransformer(str(resolve(flags.encoder)), device=flags.device)
   model.max_seq_length = 128
@@ -86,7 +89,7 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate: f
       **arguments(flags, rate, seed), batch_sampler="no_duplicates"
     ),
     train_dataset=datasets.Dataset.from_dict(answer_rows(questions, flags.negatives, seed)),
-    loss=MultipleNegativesRankingLoss(model, scale=20.0),
+    loss=getattr(losses, loss)(model, scale=20.0),
   )
 
   def score(asked: Sequence[Question]) -> Scores:
@@ -98,12 +101,13 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate: f
   return trainer, score
 
 
-def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate: float, seed: int):
+def cross_encoder(
+  flags: argparse.Namespace, questions: Sequence[Question], loss: str, rate: float, seed: int
+):
   """Return the same of a cross-encoder."""
   import datasets
   import sentence_transformers as st
   from sentence_transformers import cross_encoder as cross
-  from sentence_transformers.cross_encoder.losses import LambdaLoss
 
   folder, options = str(resolve(flags.encoder)), {"num_labels": 1, "max_length": 128}
   model = st.CrossEncoder(folder, device=flags.device, **options)
@@ -111,7 +115,7 @@ def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], rate
     model=model,
     args=cross.CrossEncoderTrainingArguments(**arguments(flags, rate, seed)),
     train_dataset=datasets.Dataset.from_dict(list_rows(questions)),
-    loss=LambdaLoss(model, mini_batch_size=32),
+    loss=getattr(cross.losses, loss)(model, mini_batch_size=32),
   )
 
   def score(asked: Sequence[Question]) -> Scores:
@@ -150,19 +154,21 @@ def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
   return float(values[metrics.filter_mask("answerable", labels)].mean())
 
 
-def train(flags: argparse.Namespace, data, questions: list[Question], rate: float, seed: int):
-  """Train one seed at one rate, unless its folder has it; return its record and what scores questions.
+def train(
+  flags: argparse.Namespace, data, questions: list[Question], loss: str, rate: float, seed: int
+):
+  """Train one seed by one loss at one rate, unless its folder has it; return its record and what scores questions.
 
   Those are scored by the epoch with the best MAP on dev. Test is not looked at.
   """
   import torch
   from transformers import TrainerCallback
 
-  place, dev = flags.output / f"rate-{rate:g}-seed-{seed}", data.splits["dev"]
+  place, dev = flags.output / f"{loss}-{rate:g}-seed-{seed}", data.splits["dev"]
   settings = {name: value for name, value in vars(flags).items() if name not in NO_SETTINGS}
-  settings |= {"rate": rate, "seed": seed}
+  settings |= {"loss": loss, "rate": rate, "seed": seed}
   torch.manual_seed(seed)
-  trainer, score = KINDS[flags.kind](flags, questions, rate, seed)
+  trainer, score = KINDS[flags.kind](flags, questions, loss, rate, seed)
   if (place / "record.json").exists():
     record = json.loads((place / "record.json").read_text())
     if changed := [name for name in settings if record.get(name) != settings[name]]:
@@ -214,11 +220,12 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
 
 
 KINDS = {"bi": bi_encoder, "cross": cross_encoder}
+LOSSES = {"bi": ("MultipleNegativesRankingLoss",), "cross": ("LambdaLoss", "ListNetLoss")}
 NO_SETTINGS = ("output", "seeds", "rates", "device")
 
 
 def main() -> None:
-  """Choose the rate on dev, and train one seed after another; print a JSON line each."""
+  """Choose loss and rate on dev, and train one seed after another; print a JSON line each."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
   parser.add_argument("kind", choices=KINDS)
   parser.add_argument("data", help="a data set with dev and test, such as wikiqa")
@@ -252,19 +259,20 @@ def main() -> None:
     if {0, 1} <= {candidate.label for candidate in question.candidates}:
       questions.append(question)
   flags.output.mkdir(parents=True, exist_ok=True)
-  by_rate = {}
-  for rate in flags.rates:
-    by_rate[rate] = max(train(flags, data, questions, rate, 0)[0]["dev_map"][1:])
-  chosen = max(by_rate, key=by_rate.__getitem__)
-  print(f"dev MAP of the first seed by rate: {by_rate}; {chosen:g} is taken", flush=True)
+  tried = {}
+  for choice in itertools.product(LOSSES[flags.kind], flags.rates):
+    tried[choice] = max(train(flags, data, questions, *choice, 0)[0]["dev_map"][1:])
+  chosen = max(tried, key=tried.__getitem__)
+  by_choice = {f"{loss} {rate:g}": value for (loss, rate), value in tried.items()}
+  print(f"dev MAP of the first seed: {by_choice}; {chosen[0]} {chosen[1]:g} is taken", flush=True)
   lines = []
   for seed in range(flags.seeds):
-    record, score = train(flags, data, questions, chosen, seed)
+    record, score = train(flags, data, questions, *chosen, seed)
     for split in ("dev", "test"):
       if not pathlib.Path(f"{flags.output}/seed-{seed}.{split}.run").exists():
         results.note_evaluation(flags.output, split, (seed,), flags.data, "train")
         write(flags.output, seed, {split: score(data.splits[split])}, data)
-    lines.append(json.dumps({**record, "dev_map_by_rate": by_rate}) + "\n")
+    lines.append(json.dumps({**record, "dev_map_tried": by_choice}) + "\n")
   (flags.output / "seeds.jsonl").write_text("".join(lines))
 
 

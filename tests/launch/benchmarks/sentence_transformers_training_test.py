@@ -80,20 +80,20 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path, monkeypatch):
   Trainer.model.scores = next(epochs)
   monkeypatch.setitem(training.KINDS, "bi", lambda *_: (Trainer(), score))
   flags = argparse.Namespace(kind="bi", data="made", output=tmp_path, warmup=0.1)
-  record, _ = training.train(flags, data, [], 1e-4, 3)
+  record, _ = training.train(flags, data, [], "a loss", 1e-4, 3)
   assert record["dev_map"] == [1.0, 0.5, 1.0, 0.5]
   assert record["epoch"] == 2 and record["seconds"] >= 0
-  assert record["warmup"] == 0.1 and record["rate"] == 1e-4  # every flag, as it was
+  assert record["warmup"] == 0.1 and record["loss"] == "a loss"  # every flag, as it was
   assert data.splits["test"] not in scored
   Trainer.model.scores = [0, 0]
-  assert training.train(flags, data, [], 1e-4, 3)[0] == record  # not again, yet with its weights
+  assert training.train(flags, data, [], "a loss", 1e-4, 3)[0] == record  # not again, yet with its weights
   assert Trainer.model.scores == [0, 1] and results.times_evaluated(tmp_path, "dev", "made") == (
     1,
     1,
   )
   flags.warmup = 0.2
   with pytest.raises(InputError, match="was trained with another warmup"):
-    training.train(flags, data, [], 1e-4, 3)
+    training.train(flags, data, [], "a loss", 1e-4, 3)
   training.write(tmp_path, 0, {split: score(data.splits[split]) for split in data.splits}, data)
   assert set(read_run(tmp_path / "seed-0.test.run")) == {"q2"}
   assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
