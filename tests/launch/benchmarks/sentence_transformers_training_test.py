@@ -86,7 +86,9 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path, monkeypatch):
   assert record["warmup"] == 0.1 and record["loss"] == "a loss"  # every flag, as it was
   assert data.splits["test"] not in scored
   Trainer.model.scores = [0, 0]
-  assert training.train(flags, data, [], "a loss", 1e-4, 3)[0] == record  # not again, yet with its weights
+  assert (
+    training.train(flags, data, [], "a loss", 1e-4, 3)[0] == record
+  )  # not again, yet with its weights
   assert Trainer.model.scores == [0, 1] and results.times_evaluated(tmp_path, "dev", "made") == (
     1,
     1,
