@@ -185,6 +185,7 @@ def ours(case: Case) -> dict[str, Any]:
       state, actual = step(state, placed, *arguments)
     scalars.append(host(actual))
     gradients.append(host(state.opt_state[0]))
+  assert step._cache_size() == 1
   statistics = {
     jax.tree_util.keystr(path[1:], simple=True, separator="/"): value
     for path, value in _leaves(state.mutables)

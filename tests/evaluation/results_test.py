@@ -1,5 +1,7 @@
-"""Results: means over seeds with their half-width, notes, the ledger, what a run says at its end."""
+"""Results: means over seeds with their half-width, notes, the ledger, what a run says at its end, tables."""
 
+import csv
+import io
 import json
 import logging
 
@@ -11,6 +13,7 @@ from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import results, significance
 from as2jax.evaluation.results import Evaluation, Outcome
+from as2jax.evaluation.tables import render
 from as2jax.runtime.errors import InputError
 
 TITLE = "map[x-clean/test]"
@@ -105,3 +108,36 @@ def test_the_end_says_what_to_type_next(finished_run, system):
   assert told[0].startswith("map[sample-clean/") and "-all/" not in "".join(told)
   assert any(line.startswith("best epoch ") for line in told) == (system == "triplet")
   assert any("as2jax export" in line for line in told) == (system == "triplet")
+
+
+CELLS = [["", "mean", ""], ["a|b_*", "0.1 ± 0.2", None], ["<i>", "0.71", "x"]]
+FORMS = {
+  "text": "            mean\na|b_*  0.1 ± 0.2\n<i>         0.71  x",
+  "markdown": "|  | mean |  |\n| --- | ---: | ---: |\n| a\\|b\\_\\* | **0.1 ± 0.2** |  |\n"
+  "| \\<i\\> | 0.71 | x |",
+  "csv": ",mean,\na|b_*,0.1 ± 0.2,\n<i>,0.71,x",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_cells_in_each_form(form):
+  assert render(CELLS, form, bold={(0, 1)}) == FORMS[form]
+
+
+def test_latex_escapes_what_is_markup_and_has_booktabs():
+  text = render(CELLS, "latex", left=1, caption="5 % of a_b", bold={(0, 1)})
+  assert r"\begin{tabular}{lrr}" in text and r"\caption{5 \% of a\_b}" in text
+  assert r"a|b\_* & \textbf{0.1 $\pm$ 0.2} &  \\" in text
+  assert text.count(r"\\") == 3 and r"\midrule" in text
+
+
+def test_html_escapes_what_is_markup():
+  text = render(CELLS, "html", caption="a < b", bold={(0, 1)})
+  assert '<tr><th scope="row">&lt;i&gt;</th><td class="n">0.71</td>' in text
+  assert "<b>0.1 ± 0.2</b>" in text and "<caption>a &lt; b</caption>" in text and "<i>" not in text
+
+
+def test_csv_gives_every_digit_and_text_back():
+  rows = [{"x": 0.1 + 0.2, "said": 'a "b",\nc'}]
+  (read,) = csv.DictReader(io.StringIO(render(rows, "csv")))
+  assert float(read["x"]) == 0.1 + 0.2 and read["said"] == 'a "b",\nc'

@@ -13,7 +13,7 @@ from as2jax.commands import app
 from as2jax.data import dataset, trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import compare as command
-from as2jax.evaluation import results, significance
+from as2jax.evaluation import results
 from as2jax.runtime.errors import InputError
 
 
@@ -153,25 +153,6 @@ QUESTIONS = tuple(
   )
   for i in range(4)
 )
-
-
-def test_values_by_hand():
-  """The positive is first, second, tied with one negative, last."""
-  scores = [[3, 2, 1], [2, 3, 1], [2, 2, 1], [0, 1, 2]]
-  actual = as2jax.evaluate(lambda questions: scores, QUESTIONS, name="mine")
-  assert actual.values["map"].tolist() == [pytest.approx([1, 1 / 2, 3 / 4, 1 / 3])]
-  its = actual.metrics["map"]
-  assert its["mean"] == pytest.approx((1 + 1 / 2 + 3 / 4 + 1 / 3) / 4) and its["sd"] is None
-  assert its["worst"] == pytest.approx((1 + 1 / 2 + 1 / 2 + 1 / 3) / 4)
-  assert its["best"] == pytest.approx((1 + 1 / 2 + 1 + 1 / 3) / 4) and its["tied_questions"] == 1
-  other = as2jax.evaluate(as2jax.pairwise(lambda pairs: np.arange(len(pairs))[::-1]), QUESTIONS)
-  compared = as2jax.compare(actual, other, metrics="map")
-  line = next(line for line in str(actual).splitlines() if line.startswith("map "))
-  assert line.endswith("; candidates are tied in 1 of 4 questions")
-  assert str(compared).count("candidates are tied in") == 1
-  compared = compared.rows[1]
-  t = significance.paired_t_test(other.values["map"], actual.values["map"])
-  assert (compared["difference"], compared["p_t"]) == pytest.approx((t.difference, t.p))
 
 
 def test_average_recall_is_that_of_the_official_questions(tmp_path):

@@ -1,14 +1,24 @@
-"""launch/job.sh with a stand-in for Python."""
+"""launch/: job.sh with a stand-in for Python, the tasks for SkyPilot, the container by its own commands."""
 
 import contextlib
+import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
+import yaml
+
+from as2jax.commands import app
+from as2jax.config import jobs as job_files
+from as2jax.config import overrides
+from as2jax.experiments.sweeps import points
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Says what it was given, ends with 75 at SIGTERM, and holds the host until it ends.
@@ -66,3 +76,94 @@ def test_a_run_that_is_told_to_end_saves(start, tmp_path):
   job.terminate()
   assert job.wait(10) == 75
   assert log_of(tmp_path, "x", "saved") == job.stdout.read()
+
+
+TASK = yaml.safe_load((ROOT / "launch" / "sky.yaml").read_text())
+
+
+def test_the_task_names_what_there_is():
+  shell = TASK["setup"] + "\n" + TASK["run"]
+  assert subprocess.run(["bash", "-n", "-c", shell]).returncode == 0
+  for script in re.findall(r"launch/\w+\.sh", shell):
+    assert subprocess.run(["bash", "-n", str(ROOT / script)]).returncode == 0
+  assert {"launch/install.sh", "launch/job.sh"} <= set(re.findall(r"launch/\w+\.sh", shell))
+  used = set(re.findall(r"\$\{?([A-Z]+)", shell + json.dumps(TASK["file_mounts"])))
+  assert used == set(TASK["envs"])
+  assert TASK["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
+
+
+def test_the_job_resolves(monkeypatch):
+  monkeypatch.chdir(ROOT)
+  config = job_files.load(TASK["envs"]["CONFIG"])
+  for option in TASK["envs"]["OPTIONS"].split():
+    overrides.check_key(config, re.match(r"--config\.([\w.]+)=\d+$", option)[1])
+
+
+def test_a_run_of_a_sweep_is_prepared_by_its_number(tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(ROOT)
+  file = "configs/ablations/cete_grid.py"
+  jobs = points.plan(*points.load(file))
+  command = ["lab", "sweep", file, "-o", str(tmp_path)]
+  assert app.run([*command, "--prepare=1"]) == 0
+  (said,) = capsys.readouterr().out.splitlines()
+  assert said == str(tmp_path / jobs[1].id)
+  assert job_files.load(f"rerun:{said}/config.json").to_json(indent=2) == jobs[1].text
+  assert app.run([*command, f"--prepare={len(jobs)}"]) == 2
+  assert f"the sweep has {len(jobs)} runs" in capsys.readouterr().err
+
+
+RECIPE = ROOT / "launch" / "Dockerfile"
+
+
+def instructions():
+  """(instruction, rest) of the recipe's lines."""
+  lines = [line for line in RECIPE.read_text().splitlines() if line and not line.startswith("#")]
+  return [tuple(line.split(None, 1)) for line in lines]
+
+
+def test_what_the_recipe_copies_is_there_and_has_what_it_runs():
+  copied = [rest.split()[:-1] for word, rest in instructions() if word == "COPY"]
+  names = [name for sources in copied for name in sources]
+  assert all((ROOT / name).exists() for name in names)
+  assert {"requirements.txt", "as2jax", "configs"} <= set(names)
+  (run,) = [rest for word, rest in instructions() if word == "RUN"]
+  script = next(word for word in shlex.split(run) if word.endswith(".sh"))
+  sourced = [
+    line.split()[1] for line in (ROOT / script).read_text().splitlines() if line[:2] == ". "
+  ]
+  assert {script, *sourced} <= set(names)
+
+
+@pytest.mark.slow  # installs all packages, half a minute
+def test_the_recipes_commands_install_what_ranks(tmp_path):
+  place = tmp_path / "as2jax"
+  place.mkdir()
+  environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+  environment |= {"AS2JAX_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
+  python = pathlib.Path(sys.executable).resolve()
+  for word, rest in instructions():
+    if word == "ARG":
+      name, _, value = rest.partition("=")
+      environment[name] = value
+    elif word == "COPY":
+      *sources, target = rest.split()
+      for source in sources:
+        to = place / target / (pathlib.Path(source).name if target.endswith("/") else "")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / source).is_dir():
+          shutil.copytree(ROOT / source, to)
+        else:
+          shutil.copy(ROOT / source, to)
+    elif word == "RUN":
+      command = rest.replace("/usr/local/bin/python3.11", str(python))
+      assert str(python) in command
+      done = subprocess.run(
+        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True
+      )
+      if "could not install" in done.stderr or "uv cannot be fetched" in done.stderr:
+        pytest.skip(f"no packages here: {done.stderr.strip().splitlines()[0]}")
+      assert done.returncode == 0, done.stderr[-2000:]
+    elif word == "ENTRYPOINT":
+      ranks = ["train", "wikiqa_baseline:bm25,sample", "-o", str(tmp_path / "run")]
+      subprocess.run([*json.loads(rest), *ranks], cwd=place, env=environment, check=True)
+  assert (tmp_path / "run" / "results.json").exists()
