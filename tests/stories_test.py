@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import time
 import urllib.request
 
@@ -92,9 +91,7 @@ def test_an_engineers_faq(installed, faq):
 
 def _served(installed, texts):
   """What the service answers: raw scores by text, and the texts of a search."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+  port = tiny.free_port()
   options = ["--index=faq.index", f"--port={port}"]
   log = installed.folder / "serve.log"
   process = installed.start(installed.script, "serve", "runs/faq", *options, log=log)

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import socket
 import string
 import tempfile
 
@@ -126,6 +127,12 @@ def config(model: str = "triplet", *words: str, **overrides):
   for key, value in overrides.items():
     job_config.update_from_flattened_dict({key.replace("__", "."): value})
   return job_config.lock()
+
+
+def free_port() -> int:
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    return free.getsockname()[1]
 
 
 def best_parameters(folder, group="") -> dict[str, np.ndarray]:

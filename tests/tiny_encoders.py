@@ -34,6 +34,15 @@ SIZES = {
   "hidden_act": "gelu",
 }
 
+DEBERTA = {
+  "position_buckets": 8,
+  "relative_attention": True,
+  "share_att_key": True,
+  "norm_rel_ebd": "layer_norm",
+  "position_biased_input": False,
+  "pos_att_type": "p2c|c2p",
+}
+
 
 def encoder(folder):
   """The Linen module of a folder."""
@@ -72,7 +81,8 @@ def _bert(path):
   return {**SIZES, "vocab_size": len(words), "max_position_embeddings": 128, "type_vocab_size": 2}
 
 
-def _roberta(path):
+def byte_pairs(path):
+  """Trains RoBERTa's tokeniser, and returns the number of its pieces."""
   from tokenizers import ByteLevelBPETokenizer
 
   trained = ByteLevelBPETokenizer()
@@ -83,9 +93,13 @@ def _roberta(path):
     special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
   )
   trained.save_model(str(path))
+  return trained.get_vocab_size()
+
+
+def _roberta(path):
   return {
     **SIZES,
-    "vocab_size": trained.get_vocab_size(),
+    "vocab_size": byte_pairs(path),
     "max_position_embeddings": 130,
     "type_vocab_size": 1,
     "pad_token_id": 1,
@@ -115,12 +129,7 @@ def _deberta(path):
     ),
     "max_position_embeddings": 128,
     "type_vocab_size": 0,
-    "position_buckets": 8,
-    "relative_attention": True,
-    "share_att_key": True,
-    "norm_rel_ebd": "layer_norm",
-    "position_biased_input": False,
-    "pos_att_type": "p2c|c2p",
+    **DEBERTA,
   }
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny_encoders
 from rows import lay, vectors
 from tiny_transformers import apply, loss_and_gradient
 
@@ -29,14 +30,7 @@ SIZES = {
 XLNET = {"vocab_size": 61, "d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24}
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "activation": "relu"}
 DISTILBERT |= {key: SIZES[key] for key in ("vocab_size", "max_position_embeddings")}
-DEBERTA = {
-  "relative_attention": True,
-  "share_att_key": True,
-  "norm_rel_ebd": "layer_norm",
-  "position_biased_input": False,
-  "pos_att_type": ["p2c", "c2p"],
-  "position_buckets": 8,
-}
+DEBERTA = {**tiny_encoders.DEBERTA, "pos_att_type": ["p2c", "c2p"]}
 # By a case's name: the model type, what its config says beside the sizes, the number of token types.
 CASES = {
   "bert": ("bert", {**SIZES, "type_vocab_size": 3}, 3),

@@ -6,6 +6,7 @@ import time
 import jax
 import numpy as np
 import pytest
+import tiny_encoders
 from flax import traverse_util
 from safetensors.numpy import save_file
 
@@ -80,12 +81,7 @@ DEBERTA = {
   **CONFIG,
   "model_type": "deberta-v2",
   "max_position_embeddings": 40,
-  "position_buckets": 8,
-  "relative_attention": True,
-  "share_att_key": True,
-  "norm_rel_ebd": "layer_norm",
-  "position_biased_input": False,
-  "pos_att_type": "p2c|c2p",
+  **tiny_encoders.DEBERTA,
 }
 KINDS = ["full_attention", "sliding_attention", "full_attention"]
 # A config's changes to a family's, and what is said of them.

@@ -7,7 +7,7 @@ import step_batches
 import tiny
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import Column, fit_batcher
+from as2jax.data.batches.batcher import Column
 from as2jax.data.inputs.document_position import DocumentPosition
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
@@ -53,19 +53,8 @@ def batch(kind):
   if kind == "cross":
     values = DocumentPosition().columns(None, QUESTIONS, Tables(built, table, tokenizer))
     inputs[DocumentPosition.name] = Column("example", values)
-  b = fit_batcher(
-    built,
-    table,
-    sampler="ordered",
-    examples_per_batch=len(table),
-    rows=12,
-    row_lengths=(64,),
-    packed=True,
-    shards=1,
-    accumulate=1,
-    buckets=1,
-    inputs=inputs,
-  )
+  how = {"sampler": "ordered", "examples": len(table), "packed": True, "shards": 1}
+  b = step_batches.batcher_of(built, table, 64, **how, inputs=inputs)
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert len(plan) == 1
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0))

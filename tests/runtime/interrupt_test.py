@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 
@@ -148,9 +147,7 @@ sys.exit(preemption.status())
 
 
 def test_to_one_of_two_processes_ends_both_at_one_point():
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+  port = tiny.free_port()
   pair = [begin("-c", PAIR, port, k) for k in range(2)]
   assert [process.stdout.readline() for process in pair] == ["started\n"] * 2
   # 127.0.0.1 and no other interface, as the kernel writes it, also as an address of IPv6.

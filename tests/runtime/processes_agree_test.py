@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import tiny
 
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
@@ -58,9 +59,7 @@ processes.by_first(lambda: time.sleep(600))
 
 def pair(program, folder, *arguments):
   """Two processes of a program, which gets a port, its number and `arguments`; files of their output."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = str(free.getsockname()[1])
+  port = str(tiny.free_port())
   started, logs = [], [folder / f"{k}.txt" for k in range(2)]
   for k, log in enumerate(logs):
     with open(log, "w") as file:

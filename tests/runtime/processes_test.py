@@ -63,9 +63,7 @@ def finish(started, status=0, seconds=900):
 
 def several(folder, jobs, count=2):
   """The same jobs as so many processes, of eight devices together."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+  port = tiny.free_port()
   return [start(folder / f"process-{k}", jobs, 8 // count, port, k, count) for k in range(count)]
 
 

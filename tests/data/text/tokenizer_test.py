@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import tiny_encoders
 
 from as2jax.data.text.tokenizer import Tokenizer, kept, load_tokenizer
 from as2jax.encoders import hub
@@ -44,17 +45,8 @@ def bert_folder(folder: pathlib.Path, tokens=BERT_TOKENS, **settings) -> pathlib
 
 
 def roberta_folder(folder: pathlib.Path) -> pathlib.Path:
-  from tokenizers import ByteLevelBPETokenizer
-
   folder.mkdir(exist_ok=True)
-  trained = ByteLevelBPETokenizer()
-  trained.train_from_iterator(
-    SENTENCES,
-    vocab_size=400,
-    show_progress=False,
-    special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-  )
-  trained.save_model(str(folder))
+  tiny_encoders.byte_pairs(folder)
   (folder / "config.json").write_text('{"model_type": "roberta"}')
   return folder
 
