@@ -203,20 +203,26 @@ def test_an_object_store_is_no_cache():
     cache.place("gs://bucket/x", "kind", "key")
 
 
-def test_the_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["a folder of the cache", "a file"])
+def test_the_content_is_on_the_disk_before_its_name_and_the_name_before_the_end(
+  tmp_path, monkeypatch, kind
+):
   done, fsync, replace = [], os.fsync, os.replace
 
   def note_fsync(descriptor):
-    done.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+    done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
     fsync(descriptor)
 
   monkeypatch.setattr(os, "fsync", note_fsync)
   monkeypatch.setattr(os, "replace", lambda a, b: done.append("renamed") or replace(a, b))
+  if kind == "a file":
+    write_whole(tmp_path / "folder" / "file", "content")
+    assert done == [f".file.{os.getpid()}", "renamed", "folder"]
+    assert (tmp_path / "folder" / "file").read_text() == "content"
+    return
   folder = take(tmp_path, Build()).folder
-  assert done == [
-    *("values.npy", "none.npy", cache.MANIFEST),
-    *(f"{folder.name}.unfinished", "renamed", "kind"),
-  ]
+  contents = ["values.npy", "none.npy", cache.MANIFEST, f"{folder.name}.unfinished"]
+  assert done == [*contents, "renamed", "kind"]
 
 
 def test_a_damaged_program_is_compiled_again(tmp_path, monkeypatch, no_programs, caplog):
@@ -259,26 +265,6 @@ def test_programs_that_others_may_have_written_are_not_loaded(
     compile_cache.use(base.get_config())
   assert bool(jax.config.jax_compilation_cache_dir) == (whose == "mine")
   assert len(caplog.messages) == (whose != "mine") and reason.get(whose, "") in caplog.text
-
-
-def test_the_content_is_on_the_disk_before_its_name_and_the_name_before_the_end(
-  tmp_path, monkeypatch
-):
-  done, fsync, replace = [], os.fsync, os.replace
-
-  def note_fsync(descriptor):
-    done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-    fsync(descriptor)
-
-  def note_replace(old, new):
-    done.append("replace")
-    replace(old, new)
-
-  monkeypatch.setattr(os, "fsync", note_fsync)
-  monkeypatch.setattr(os, "replace", note_replace)
-  write_whole(tmp_path / "folder" / "file", "content")
-  assert done == [f".file.{os.getpid()}", "replace", "folder"]
-  assert (tmp_path / "folder" / "file").read_text() == "content"
 
 
 def test_a_clock_set_back_hides_no_change_and_measures_nothing(tmp_path, monkeypatch):
