@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from as2jax.config import check, recipes
@@ -107,7 +107,7 @@ def plan(table: Table, output: pathlib.Path, choice: Choice) -> Cells:
     for key, run in row.runs.items():
       cell = cells[row.name, key] = Cell(f"{row.name} · {key}", run.config)
       try:
-        cell.jobs = _jobs(run, cell.title, output, choice)
+        cell.jobs = _jobs(run, cell.title, output, choice, splits=_splits(table, key))
       except InputError as reason:
         cell.lacks = str(reason)
         continue
@@ -116,8 +116,18 @@ def plan(table: Table, output: pathlib.Path, choice: Choice) -> Cells:
   return cells
 
 
+def _splits(table: Table, key: str) -> set[str]:
+  """Return the splits that a table's figures of one of a row's runs are of."""
+  return {part for c in table.columns if key in c.runs for part in c.split.split("+")}
+
+
 def _jobs(
-  run: Run, title: str, output: pathlib.Path, choice: Choice, only: int | None = None
+  run: Run,
+  title: str,
+  output: pathlib.Path,
+  choice: Choice,
+  only: int | None = None,
+  splits: Collection[str] = (),
 ) -> tuple[points.Job, ...]:
   """Return a run's jobs, one a seed (or `only` that of the run that begins with this one).
 
@@ -125,7 +135,7 @@ def _jobs(
   """
   config, name = resolve(run, choice)
   check.check(config)
-  if reason := lacking_here(config):
+  if reason := lacking_here(config, splits):
     raise InputError(reason)
   seeds = choice.seeds or tuple(config.seeds)
   if only is not None:
@@ -146,9 +156,12 @@ def _jobs(
   return tuple(jobs)
 
 
-def lacking_here(config: Any) -> str:
-  """Return why the job that `config` describes cannot run here, "" where it can."""
-  return "; ".join(filter(None, (_data(config.data), _encoder(config))))
+def lacking_here(config: Any, splits: Collection[str] = ()) -> str:
+  """Return why the job that `config` describes cannot run here, "" where it can.
+
+  A ranker that reads no training questions needs `splits` alone, where these are named.
+  """
+  return "; ".join(filter(None, (_data(config, splits), _encoder(config))))
 
 
 def other(wanted: Any, config: Any) -> str:
@@ -180,14 +193,18 @@ def _of_published_size(config: Any) -> bool:
   return True
 
 
-def _data(section: Any) -> str:
+def _data(config: Any, splits: Collection[str]) -> str:
+  section, model = config.data, registry.find(registry.MODELS, config.model.name, "model.name")
   if section.name in (load.FILES, load.ASNQ_FILES):
     return ""  # by path, which the run checks first
   if section.name not in SPECS:
     return f"there is no data set {section.name}"
   downloads = cache_folder(section.cache) / "downloads" / section.name
-  missing = located(SPECS[section.name], data_folder(section.root), downloads).lacks
-  return f"data {section.name}: no {', '.join(missing)}" if missing else ""
+  source = located(SPECS[section.name], data_folder(section.root), downloads)
+  if splits and not getattr(model, "reads_training", True):
+    needed = {split: source.missing[split] for split in source.missing if split in splits}
+    source = dataclasses.replace(source, missing=needed)
+  return f"data {section.name}: no {', '.join(source.lacks)}" if source.lacks else ""
 
 
 def _encoder(config: Any) -> str:

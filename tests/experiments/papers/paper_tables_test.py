@@ -28,11 +28,11 @@ LACKING = paper_plan.lacking_here
 @pytest.fixture(autouse=True)
 def all_here(monkeypatch):
   """As if all data and weights were here."""
-  monkeypatch.setattr(paper_plan, "lacking_here", lambda config: "")
+  monkeypatch.setattr(paper_plan, "lacking_here", lambda config, splits: "")
 
 
 def lacks(monkeypatch, data):
-  def lacking(config):
+  def lacking(config, splits):
     return f"no {data} here" if config.data.name == data else ""
 
   monkeypatch.setattr(paper_plan, "lacking_here", lacking)
@@ -140,6 +140,20 @@ def test_what_lacks_is_named(tmp_path, monkeypatch):
     "weights /no/such: encoder '/no/such': no such folder"
   )
   assert "elmo" in lacking(f"{LEXICAL}:elmo,sample", {})
+  (tmp_path / "squad").mkdir()
+  (
+    tmp_path / "squad/dev-v1.1.json"
+  ).touch()  # the split test: what counts no training questions needs it alone
+  asked = [
+    Row(word, runs={"a": Run(f"configs/squad_baseline.py:{word}")})
+    for word in ("bm25", "idf_overlap")
+  ]
+  table = Table("made", (Column("MRR", ("a",), "mrr", "gold"),), tuple(asked))
+  monkeypatch.setattr(paper_plan, "lacking_here", LACKING)
+  cells = paper_plan.plan(table, tmp_path, Choice())
+  assert (
+    cells["bm25", "a"].jobs and cells["idf_overlap", "a"].lacks == "data squad: no train-v1.1.json"
+  )
 
 
 def made_table():
