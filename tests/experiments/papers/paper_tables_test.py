@@ -140,20 +140,15 @@ def test_what_lacks_is_named(tmp_path, monkeypatch):
     "weights /no/such: encoder '/no/such': no such folder"
   )
   assert "elmo" in lacking(f"{LEXICAL}:elmo,sample", {})
-  (tmp_path / "squad").mkdir()
-  (
-    tmp_path / "squad/dev-v1.1.json"
-  ).touch()  # the split test: what counts no training questions needs it alone
-  asked = [
-    Row(word, runs={"a": Run(f"configs/squad_baseline.py:{word}")})
-    for word in ("bm25", "idf_overlap")
-  ]
-  table = Table("made", (Column("MRR", ("a",), "mrr", "gold"),), tuple(asked))
+  here = tmp_path / "squad"  # of the split test: what reads no training questions needs no more
+  here.mkdir()
+  (here / "dev-v1.1.json").touch()
   monkeypatch.setattr(paper_plan, "lacking_here", LACKING)
+  ways = {way: Run(f"configs/squad_baseline.py:{way}") for way in ("bm25", "idf_overlap")}
+  table = Table("made", (Column("MRR", tuple(ways)),), (Row("row", runs=ways),))
   cells = paper_plan.plan(table, tmp_path, Choice())
-  assert (
-    cells["bm25", "a"].jobs and cells["idf_overlap", "a"].lacks == "data squad: no train-v1.1.json"
-  )
+  assert cells["row", "bm25"].jobs
+  assert cells["row", "idf_overlap"].lacks == "data squad: no train-v1.1.json"
 
 
 def made_table():
