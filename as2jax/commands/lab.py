@@ -196,8 +196,17 @@ def vectors(
   from as2jax.experiments import train_vectors
 
   texts, told = train_vectors.source(data, text)
-  settings = train_vectors.Settings(dimension, epochs, min_count, seed, not cased, treebank)
-  content = train_vectors.train(texts, target, settings, told)
+  content = train_vectors.train(
+    texts,
+    target,
+    told,
+    dimension=dimension,
+    epochs=epochs,
+    min_count=min_count,
+    seed=seed,
+    lower=not cased,
+    treebank=treebank,
+  )
   output.emit(form, [content], lambda: output.facts(content))
 
 

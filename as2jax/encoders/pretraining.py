@@ -6,15 +6,7 @@ results say it. Others are said to be unknown: a folder's name proves nothing ab
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
-
-class Pretraining(NamedTuple):
-  """What an encoder was trained on, as an address says: corpora, and their amount where it is given."""
-
-  corpora: tuple[str, ...]
-  amount: str
-  source: str
+from typing import Any
 
 
 _BERT = "BookCorpus, English Wikipedia"
@@ -81,16 +73,19 @@ OWN_SOURCES = {
 }
 
 
-def known(name: str) -> Pretraining | None:
-  """Returns what the encoder of a name (a hub name, folder, file or `package:…`) has seen, if known."""
+def known(name: str) -> tuple[str, str, str] | None:
+  """Returns the corpora that the encoder of a name has seen, their amount ("" where it is not given) and the source.
+
+  The name is a hub name, a folder, a file or `package:…`; None where it is not known.
+  """
   package = name.startswith("package:")
   parts = [part for part in re.split(r"[/:]", name.removeprefix("package:").lower()) if part]
   last = ""
   if parts:
     last = parts[0].replace("_", "-") if package else parts[-1]
-  for pattern, (corpora, amount, source) in PRETRAINED.items():
+  for pattern, entry in PRETRAINED.items():
     if re.fullmatch(pattern, last):
-      return Pretraining(tuple(corpora.split(", ")), amount, source)
+      return entry
   return None
 
 
@@ -112,10 +107,10 @@ def _statement(name: str, data: str) -> str:
   entry = known(name)
   if entry is None:
     return f"pretraining of {name}: unknown"
-  amount = f"{entry.amount} from " if entry.amount else ""
-  text = f"pretraining of {name}: {amount}{', '.join(entry.corpora)} ({entry.source})"
+  corpora, amount, source = entry
+  text = f"pretraining of {name}: {amount}{' from ' if amount else ''}{corpora} ({source})"
   sources = OWN_SOURCES.get(data, "").split(", ")
-  shared = [corpus for corpus in entry.corpora if corpus in sources]
+  shared = [corpus for corpus in corpora.split(", ") if corpus in sources]
   return f"{text}; texts of {data} come from {', '.join(shared)}, too" if shared else text
 
 

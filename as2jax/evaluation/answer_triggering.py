@@ -25,21 +25,15 @@ class Best(NamedTuple):
   group: np.ndarray  # int, from 0: the number of the question's group
 
 
-class Triggering(NamedTuple):
-  """Hold the answer triggering of one seed on a split."""
+def measure(dev: Best, test: Best) -> dict[str, float]:
+  """Fit probabilities (Platt) and threshold on dev; measure both on test.
 
-  threshold: float  # the score with the greatest F1 on dev
-  precision: float
-  recall: float
-  f1: float
-  half_width: float  # of F1's 95 % interval, by the bootstrap over groups of questions
-  answered: int  # questions
-  brier: float  # mean squared difference of probability and rightness
-  calibration_error: float  # mean distance of probability and rightness over bins of equal size
+  Returns:
+    `threshold`, the score with the greatest F1 on dev; `precision`, `recall` and `f1`; `half_width`, of F1's 95 %
+    interval by the bootstrap over groups of questions; `answered`, questions; `brier`, the mean squared difference
+    of probability and rightness; `calibration_error`, their mean distance over bins of equal size.
 
-
-def measure(dev: Best, test: Best) -> Triggering:
-  """Fit probabilities (Platt) and threshold on dev; measure both on test."""
+  """
   if not len(dev.score) or not len(test.score):
     raise InputError("there is no question to calibrate on, or none to measure")
   probability = platt(dev.score, dev.right)(test.score)
@@ -47,20 +41,20 @@ def measure(dev: Best, test: Best) -> Triggering:
   answered = test.score >= threshold
   precision, recall, f1 = _precision_recall_f1(test, answered, np.ones(len(answered)))
   brier, error = errors(probability, test.right)
-  return Triggering(
-    threshold=threshold,
-    precision=float(precision),
-    recall=float(recall),
-    f1=float(f1),
-    half_width=_bootstrap(test, answered),
-    answered=int(answered.sum()),
-    brier=brier,
-    calibration_error=error,
-  )
+  return {
+    "threshold": threshold,
+    "precision": float(precision),
+    "recall": float(recall),
+    "f1": float(f1),
+    "half_width": _bootstrap(test, answered),
+    "answered": int(answered.sum()),
+    "brier": brier,
+    "calibration_error": error,
+  }
 
 
 def errors(probability: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-  """Return the Brier score and the calibration error of probabilities, see `Triggering`."""
+  """Return the Brier score and the calibration error of probabilities, see `measure`."""
   error = 0.0
   for part in np.array_split(np.argsort(probability, kind="stable"), min(BINS, len(probability))):
     error += len(part) * abs(probability[part].mean() - right[part].mean())

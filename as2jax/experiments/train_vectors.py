@@ -5,7 +5,6 @@ of a dataset, or on a text file. Beside the vectors lies `FILE.json`, which says
 results repeat it.
 """
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable
@@ -25,27 +24,6 @@ WINDOW, NEGATIVE = 5, 5  # words to either side; noise words for each real one
 _LONGEST = 10_000  # words; of a longer sentence gensim silently drops the rest
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """What vectors depend on, beside their text.
-
-  Attributes:
-    dimension: numbers of a vector; epochs: passes over the text.
-    min_count: a word that occurs less often gets no vector.
-    seed: of initial vectors, noise and windows.
-    lower, treebank: how text becomes words (`word_tokenizer.build`); the run that uses the vectors
-      should say the same.
-
-  """
-
-  dimension: int
-  epochs: int
-  min_count: int
-  seed: int
-  lower: bool
-  treebank: bool
-
-
 def training_texts(questions: Iterable[Question]) -> list[str]:
   """Return the distinct texts of questions and candidates, in order of first appearance."""
   texts: dict[str, None] = {}
@@ -56,13 +34,30 @@ def training_texts(questions: Iterable[Question]) -> list[str]:
 
 
 def train(
-  texts: Iterable[str], output: epath.PathLike, settings: Settings, source: dict[str, Any]
+  texts: Iterable[str],
+  output: epath.PathLike,
+  source: dict[str, Any],
+  *,
+  dimension: int,
+  epochs: int,
+  min_count: int,
+  seed: int,
+  lower: bool,
+  treebank: bool,
 ) -> dict[str, Any]:
   """Train vectors and write them, whole or not at all, and then their description, which is returned.
 
   The words of all texts lie in memory. One thread, so that equal text and settings give equal vectors on one machine. Frequent words are
   sampled down and the rate falls as gensim does by default (1e-3; 0.025 to 0.0001). `source` is what the
   description says of the texts; InputError where no word is frequent enough, or `output` cannot be written.
+
+  Args:
+    dimension: numbers of a vector; epochs: passes over the text.
+    min_count: a word that occurs less often gets no vector.
+    seed: of initial vectors, noise and windows.
+    lower, treebank: how text becomes words (`word_tokenizer.build`); the run that uses the vectors
+      should say the same.
+
   """
   import gensim
   from gensim.models import Word2Vec
@@ -75,20 +70,20 @@ def train(
   except OSError as error:  # before anything is trained
     raise InputError(f"{output} cannot be written ({error}); give the path of a file") from error
   sentences, count = [], 0
-  for words in word_tokenizer.split(texts, lower=settings.lower, treebank=settings.treebank):
+  for words in word_tokenizer.split(texts, lower=lower, treebank=treebank):
     count += 1
     sentences += [words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST)]
   model = Word2Vec(
-    sg=1, hs=0, workers=1, vector_size=settings.dimension, window=WINDOW,
-    min_count=settings.min_count, negative=NEGATIVE, seed=settings.seed,
+    sg=1, hs=0, workers=1, vector_size=dimension, window=WINDOW,
+    min_count=min_count, negative=NEGATIVE, seed=seed,
   )  # fmt: skip
   model.build_vocab(sentences)
   if not len(model.wv):
     raise InputError(
       f"of {model.corpus_total_words} words in {count} texts none occurs "
-      f"{settings.min_count} times: give more text, or a smaller --min-count"
+      f"{min_count} times: give more text, or a smaller --min-count"
     )
-  model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)
+  model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
   word_vectors.write(output, model.wv.index_to_key, model.wv.vectors)
@@ -100,7 +95,12 @@ def train(
     "method": f"word2vec skip-gram, gensim {gensim.__version__}",
     "window": WINDOW,
     "negative": NEGATIVE,
-    **dataclasses.asdict(settings),
+    "dimension": dimension,
+    "epochs": epochs,
+    "min_count": min_count,
+    "seed": seed,
+    "lower": lower,
+    "treebank": treebank,
     "bytes": output.stat().length,
   }
   write_whole(described, json.dumps(description, indent=2) + "\n")

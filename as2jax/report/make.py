@@ -145,7 +145,7 @@ def _answering(runs: Runs) -> list[list[str]]:
     if seeds:
       cells = [system.label]
       for field in (*fields, "calibration_error"):
-        cells.append(f"{sum(getattr(seed, field) for seed in seeds) / len(seeds):.3f}")
+        cells.append(f"{sum(seed[field] for seed in seeds) / len(seeds):.3f}")
       rows.append(cells)
   return rows if len(rows) > 1 else []
 

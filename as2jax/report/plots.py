@@ -80,21 +80,17 @@ def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
     mark = Mark(system.label, row["mean"], row["half_width"], number, seeds)
     blocks.setdefault(metric.upper(), []).append(mark)
   if len(numbers) == 1 and (before := before_training(runs.systems[0])):
-    untrained = Mark("before training", before.untrained, number=1)
-    blocks[before.title] = [Mark(runs.systems[0].label, before.best), untrained]
+    title, untrained, best = before
+    mark = Mark("before training", untrained, number=1)
+    blocks[title] = [Mark(runs.systems[0].label, best), mark]
   return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds")
 
 
-class Before(NamedTuple):
-  """Hold the metric that selects, as means over seeds: before the first step and of the best checkpoint."""
+def before_training(system: System) -> tuple[str, float, float] | None:
+  """Return the metric that selects (`MAP on dev`), its mean over seeds before training, and of the best checkpoints.
 
-  title: str  # `MAP on dev`
-  untrained: float
-  best: float
-
-
-def before_training(system: System) -> Before | None:
-  """Return what training has changed of a run; None where nothing was trained, or its log is not there."""
+  None where nothing was trained, or the log is not there.
+  """
   title = _selector(system)
   untrained = [row[title] for row in system.log if row.get("epoch") == 0 and title in row]
   if not untrained:
@@ -102,7 +98,7 @@ def before_training(system: System) -> Before | None:
   best = [outcome["best_value"] for outcome in system.content["seeds"]]
   metric, _, where = title.rstrip("]").partition("[")
   said = f"{metric.upper()} on {where.rpartition('/')[2]}"
-  return Before(said, float(np.mean(untrained)), float(np.mean(best)))
+  return said, float(np.mean(untrained)), float(np.mean(best))
 
 
 class Curve(NamedTuple):

