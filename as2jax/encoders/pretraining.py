@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-
 _BERT = "BookCorpus, English Wikipedia"
 _ROBERTA = f"{_BERT}, CC-News, OpenWebText, Stories"
 _NLI = "SNLI, MultiNLI"
