@@ -21,12 +21,12 @@ def gather_units(
   hidden: Shaped[Array, "s r l d"],
   units: Units,
   members: Int[Array, "s e"],
-  mask: Float[Array, "s e"],
+  mask: Shaped[Array, "s e"],
   size: int,
 ) -> tuple[Shaped[Array, "s e {size} d"], Int[Array, "s e"]]:
   """Return the token vectors (or ids) of examples' units, zero beyond a unit's end, and their number.
 
-  `members` are indices of units, local to their shard; `mask` is 0 for an example that is padding;
+  `members` are indices of units, local to their shard; `mask` is 0 (or false) for an example that is padding;
   tokens beyond `size` are cut off.
   """
   of = lambda values: jnp.take_along_axis(values, members, axis=1)
