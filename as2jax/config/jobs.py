@@ -22,7 +22,7 @@ from as2jax.config import base
 from as2jax.config.overrides import FORMER, apply, flatten
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json
+from as2jax.runtime.files import read_json, tuples
 
 PACKAGE = "as2jax.jobs"
 FOLDERS = ("jobs", "../configs")  # beside the package's folders: installed, or in a repository
@@ -145,10 +145,10 @@ def of_run(file: str | None, allow_code: bool = False) -> ConfigDict:
       value = {name: v for name, v in value.items() if f"{key}.{name}" not in left_out}
     try:
       if key in whole:
-        config[key] = ConfigDict(_tuples(value))
+        config[key] = ConfigDict(tuples(value))
       else:
         config.lock()
-        config.update({key: _tuples(value)})
+        config.update({key: tuples(value)})
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())
       raise InputError(
@@ -161,10 +161,3 @@ def of_run(file: str | None, allow_code: bool = False) -> ConfigDict:
   if folders := _folders.get(os.path.abspath(file)):
     return apply(config, folders)
   return config.lock()
-
-
-def _tuples(value: Any) -> Any:
-  """Turn the lists of JSON back into tuples."""
-  if isinstance(value, dict):
-    return {key: _tuples(inner) for key, inner in value.items()}
-  return tuple(map(_tuples, value)) if isinstance(value, list) else value

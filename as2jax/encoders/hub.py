@@ -53,9 +53,9 @@ def resolve(spec: str) -> epath.Path:
   return folder
 
 
-def _local_folder(spec: str) -> epath.Path | None:
-  """Returns the folder `spec`, or a hub name's folder below $AS2JAX_DATA, if there is one."""
-  for folder in (epath.Path(spec), data_folder() / spec):
+def _local_folder(spec: str, root: str = "") -> epath.Path | None:
+  """Returns the folder `spec`, or a hub name's folder below the folder of the data, if there is one."""
+  for folder in (epath.Path(spec), data_folder(root) / spec):
     if spec and folder.is_dir():
       return folder
   return None
@@ -82,9 +82,8 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
 
   InputError where there is none: `wanted` says what should lie there.
   """
-  for folder in (epath.Path(spec), data_folder(root) / spec):
-    if spec and folder.is_dir():
-      return folder
+  if folder := _local_folder(spec, root):
+    return folder
   raise InputError(f"encoder {spec!r}: no such folder; name the one that holds {wanted}")
 
 

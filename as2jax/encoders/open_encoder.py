@@ -13,7 +13,7 @@ from as2jax.encoders import family as families
 from as2jax.encoders.family import ENCODER_FOLDER, Family, Request, Source, Transformer
 from as2jax.encoders.sentence_folder import SentenceFolder
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_object, write_whole
+from as2jax.runtime.files import read_object, tuples, write_whole
 
 # Of a run: what follows the transformer in a sentence-transformers folder.
 SENTENCE = "sentence.json"
@@ -159,7 +159,7 @@ def _published(name: str, folder: epath.Path, memory: Any, absent: str) -> Sente
   """
   if absent:
     then = read_object(folder / SENTENCE, "export or copy the run again")
-    then["fields"] = {key: _as_tuple(value) for key, value in then["fields"].items()}
+    then["fields"] = tuples(then["fields"])
     return SentenceFolder(folder, params={}, **then | {"prompts": tuple(then["prompts"])})
   published = _read_published(name, folder)
   kept_keys = ("fields", "max_length", "lower_case", "prompts")
@@ -189,8 +189,3 @@ def _read_published(name: str, folder: epath.Path) -> SentenceFolder:
       "gives scores; set encoder.name to sentence_bert for a bi-encoder, or to auto for an encoder"
     )
   return published
-
-
-def _as_tuple(value: Any) -> Any:
-  """Returns lists as the tuples that fields of modules are."""
-  return tuple(map(_as_tuple, value)) if isinstance(value, list) else value

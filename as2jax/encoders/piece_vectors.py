@@ -94,15 +94,13 @@ def _count(backend: Any, texts: Iterable[str]) -> Counter[str]:
   """Counts each word, split as the BERT's tokeniser splits before it looks for pieces."""
   counts: Counter[str] = Counter()
   for text in texts:
-    if backend.normalizer:
-      text = backend.normalizer.normalize_str(text)
-    counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+    counts.update(word_tokenizer.words_of(backend, text))
   return counts
 
 
 def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Tokenizer:
   from tokenizers import Tokenizer as Backend
-  from tokenizers import models, processors
+  from tokenizers import models
 
   entries = dict.fromkeys((word_tokenizer.PAD, word_tokenizer.UNKNOWN, *marks, *words))
   vocabulary = {word: i for i, word in enumerate(entries)}
@@ -110,12 +108,7 @@ def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Toke
   word_level.pre_tokenizer = backend.pre_tokenizer
   if backend.normalizer:
     word_level.normalizer = backend.normalizer
-  before, after = marks
-  word_level.post_processor = processors.TemplateProcessing(
-    single=f"{before} $A {after}",
-    pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
-    special_tokens=[(mark, vocabulary[mark]) for mark in marks],
-  )
+  word_tokenizer.surround(word_level, marks, vocabulary)
   return Tokenizer(word_level, f"a vocabulary of {len(vocabulary):,} words")
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from as2jax.data.inputs.word_overlap import sentences
 from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
 from as2jax.data.record import Question
@@ -55,8 +56,9 @@ def near_duplicates(
   test: Sequence[Question], train: Sequence[Question], embed: Embed, *, threshold: float = THRESHOLD
 ) -> NearDuplicates:
   """Find the texts of `test` that have a near-duplicate in `train`: a cosine of vectors above `threshold`."""
-  near_question = _matches(_asked(test), _asked(train), embed, threshold)
-  near_sentence = _matches(_sentences(test), _sentences(train), embed, threshold)
+  asked = (list({question.text: None for question in part}) for part in (test, train))
+  near_question = _matches(*asked, embed, threshold)
+  near_sentence = _matches(sentences(test), sentences(train), embed, threshold)
   answers = defaultdict(set)
   for question in train:
     answers[question.text].update(c.text for c in question.candidates)
@@ -80,14 +82,6 @@ def near_duplicates(
     found.texts[row] = len(nearest)
     found.counts[row] = {kind: sum(k <= n for k in nearest) for n, kind in enumerate(KINDS)}
   return found
-
-
-def _asked(questions: Sequence[Question]) -> list[str]:
-  return list(dict.fromkeys(question.text for question in questions))
-
-
-def _sentences(questions: Sequence[Question]) -> list[str]:
-  return list(dict.fromkeys(c.text for question in questions for c in question.candidates))
 
 
 def _matches(

@@ -187,7 +187,7 @@ def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
     return Entry({path.stem: _mapped(path) for path in paths}, content["fields"], folder)
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is built again
     again = "; it is made anew" if what == "cache" else ""
-    _warn_once(f"{folder}: the {what} is damaged ({error}){again}", written)
+    warn_once(f"{folder}: the {what} is damaged ({error}){again}", written)
     return None
 
 
@@ -201,7 +201,7 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
 
 
 @functools.lru_cache
-def _warn_once(text: str, written: int = 0) -> None:
+def warn_once(text: str, written: int = 0) -> None:
   """Logs a text, once for what was `written` at that time, however often it is looked at."""
   del written
   log.warning("%s", text)

@@ -4,7 +4,6 @@ A program is machine code, which jax loads and runs: a folder that somebody else
 used, and a program that is not what was written is compiled again.
 """
 
-import functools
 import logging
 import os
 import stat
@@ -17,6 +16,7 @@ from jax._src import compilation_cache
 from jax._src.lru_cache import LRUCache
 
 from as2jax.runtime import files
+from as2jax.runtime.cache import warn_once
 
 SUM = 4  # bytes of a CRC-32 behind each program
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -60,7 +60,7 @@ def use(config: Any) -> None:
   root, below = (chosen, "") if chosen else (files.cache_folder(config.data.cache), "programs")
   folder = files.writable(epath.Path(root), below, mode=0o700)
   if why := "" if "://" in str(folder) else exposed(folder):
-    _warn_once(f"{folder}: programs are compiled in each process, because {why}")
+    warn_once(f"{folder}: programs are compiled in each process, because {why}")
     return
   compilation_cache.get_file_cache = _programs
   jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -83,8 +83,3 @@ def exposed(folder: epath.Path) -> str:
 
 def _programs(path: str) -> tuple[Programs, str]:
   return Programs(path, max_size=jax.config.jax_compilation_cache_max_size), path
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-  log.warning("%s", text)

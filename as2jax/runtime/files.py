@@ -147,6 +147,13 @@ def read_object(path: epath.PathLike, advice: str) -> dict[str, Any]:
   return content
 
 
+def tuples(value: Any) -> Any:
+  """Returns a value of JSON with tuples for its lists."""
+  if isinstance(value, dict):
+    return {key: tuples(inner) for key, inner in value.items()}
+  return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
 def write_whole(path: epath.PathLike, content: str | bytes) -> None:
   """Writes a file atomically: a reader sees the old or the new content, never a part.
 

@@ -42,9 +42,8 @@ class Build:
 
 @pytest.fixture(autouse=True)
 def _warnings_are_new():
-  cache._warn_once.cache_clear()
+  cache.warn_once.cache_clear()
   files._unwritable.clear()
-  compile_cache._warn_once.cache_clear()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ that a run keeps its vocabulary and everything behind `as2jax.data.text.tokenize
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -55,7 +55,7 @@ def count(texts: Iterable[str], *, lower: bool, treebank: bool) -> Counter[str]:
 def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list[str]]:
   """Return the words of each text, split as `build`'s tokeniser splits them."""
   backend = splitter(lower=lower, treebank=treebank)
-  return (_words(backend, text) for text in texts)
+  return (words_of(backend, text) for text in texts)
 
 
 def build(
@@ -71,7 +71,7 @@ def build(
   words around each text, such as `<s>`, `</s>` (InferSent); InputError for one that is not in
   `words`.
   """
-  from tokenizers import models, processors
+  from tokenizers import models
 
   unknown = SKIPPED if skip_unknown else UNKNOWN
   vocabulary = {PAD: 0, unknown: 1}
@@ -88,13 +88,20 @@ def build(
           f"the marker {marker!r} is no word of the vocabulary, so it has no vector; use vectors "
           "that have it, or no markers"
         )
-    before, after = markers
-    backend.post_processor = processors.TemplateProcessing(
-      single=f"{before} $A {after}",
-      pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
-      special_tokens=[(marker, vocabulary[marker]) for marker in dict.fromkeys(markers)],
-    )
+    surround(backend, markers, vocabulary)
   return Tokenizer(backend, f"a vocabulary of {len(vocabulary):,} words")
+
+
+def surround(backend: Any, marks: Sequence[str], vocabulary: Mapping[str, int]) -> None:
+  """Put a mark before and one after each text."""
+  from tokenizers import processors
+
+  before, after = marks
+  backend.post_processor = processors.TemplateProcessing(
+    single=f"{before} $A {after}",
+    pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
+    special_tokens=[(mark, vocabulary[mark]) for mark in dict.fromkeys(marks)],
+  )
 
 
 def by_frequency(counts: Counter[str]) -> list[str]:
@@ -112,6 +119,8 @@ def save(tokenizer: Tokenizer, folder: epath.PathLike) -> None:
   (epath.Path(folder) / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
 
 
-def _words(backend: Any, text: str) -> list[str]:
-  pieces = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
-  return [word for word, _ in pieces]
+def words_of(backend: Any, text: str) -> list[str]:
+  """Return the words of a text as the backend of a tokeniser splits it."""
+  if backend.normalizer:
+    text = backend.normalizer.normalize_str(text)
+  return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
