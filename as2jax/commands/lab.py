@@ -1,6 +1,6 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -323,13 +323,14 @@ def pruning(
     list[str], Argument(metavar="RUN...", help="[NAME=]FOLDER, or DEV.run,TEST.run")
   ],
   split: Annotated[str, Option(help="that is measured")] = "test",
-  form: Annotated[Literal["text", "markdown", "csv"], Option("--format")] = "text",
+  form: output.TableForm = "text",
 ) -> None:
   """Measures what rankers keep of documents. At dev's threshold, and as a curve; ranks nothing."""
   from as2jax.evaluation import tables
   from as2jax.experiments import pruning as experiment
 
-  print(tables.render(experiment.table(systems, split), form))
+  rows = experiment.table(systems, split)
+  output.emit(form, rows, lambda: tables.render(rows, form))
   if form == "text":
     print(experiment.LEGEND)
 

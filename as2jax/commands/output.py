@@ -13,6 +13,11 @@ from as2jax.runtime.streams import visible
 
 Form = Annotated[Literal["text", "json"], Option("--format", help="json: a line a row, complete")]
 
+TableForm = Annotated[
+  Literal["text", "json", "csv", "markdown", "latex"],
+  Option("--format", help="json and csv: every figure of every row"),
+]
+
 Excel = Annotated[
   bool,
   Option(

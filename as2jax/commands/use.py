@@ -140,10 +140,7 @@ def compare(
   deterministic: Deterministic = [],
   samples: Annotated[int, Option(min=1, help="of the randomization test")] = 100_000,
   seed: Annotated[int, Option(min=0, help="of the randomization test")] = 0,
-  form: Annotated[
-    Literal["text", "json", "csv", "markdown", "latex"],
-    Option("--format", help="json and csv: every figure of every row"),
-  ] = "text",
+  form: output.TableForm = "text",
   excel: output.Excel = False,
 ) -> None:
   """Compares systems with the first. Question by question: differences, half-widths, tests."""

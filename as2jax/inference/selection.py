@@ -92,6 +92,8 @@ def select(
     raise InputError(
       f"sentences of {len(given)} documents were given for {len(documents)}: give a list for each"
     )
+  if not isinstance(question, str) or not question.strip():
+    raise InputError(f"the question is {question!r:.100}: give a text")
   ranker.require_ranking()
   places, candidates = [], []
   for number, text in enumerate(documents):

@@ -73,6 +73,8 @@ def test_run_files_have_the_figures_of_the_run_that_wrote_them(finished_run, tmp
   assert app.run([*asked, f"Theirs={dev},{test}"]) == 0
   head, ours, theirs = capsys.readouterr().out.splitlines()
   assert head.startswith("system,seeds,precision") and theirs == ours.replace("Ours", "Theirs")
+  assert app.run(["lab", "pruning", f"Ours={run}", "--format=json"]) == 0
+  assert capsys.readouterr().out.startswith('{"system": "Ours", "seeds": "1", "precision": ')
   assert (
     app.run([*asked, "--split=dev"]) == 2 and "measure another split" in capsys.readouterr().err
   )

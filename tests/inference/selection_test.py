@@ -111,6 +111,11 @@ def made(seed=0, count=200):
   return Calibration(score, right.astype(float), question, question // 5)
 
 
+def test_an_empty_question_is_refused(ranker):
+  with pytest.raises(InputError, match="^the question is ' ': give a text$"):
+    ranker.select(" ", "A text.")
+
+
 def test_probabilities_are_those_of_the_data_and_thresholds_the_best():
   one = made(count=20_000)
   np.testing.assert_allclose(one.probability(np.asarray([0.0, 1.0])), [0.27, 0.88], atol=0.02)
