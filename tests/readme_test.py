@@ -1,6 +1,8 @@
 """Every README: its commands name what exists, its links lead somewhere, the root one is short."""
 
+import doctest
 import functools
+import importlib
 import importlib.util
 import pathlib
 import re
@@ -21,6 +23,7 @@ from as2jax.data import tables
 from as2jax.data.dataset import SPECS
 from as2jax.encoders import family as families
 from as2jax.inference import serve
+from as2jax.runtime import registry
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("as2jax", "configs", "launch", "tests")
@@ -230,3 +233,12 @@ def test_the_table_of_data_sets_names_every_data_set_and_no_other():
   last = next(i for i, row in enumerate(rows) if row.startswith("`sample`"))
   named = [name for row in rows[first : last + 1] for name in re.findall("`(.*?)`", row)]
   assert sorted(named) == sorted(SPECS)
+
+
+@pytest.mark.parametrize(
+  "module",
+  sorted({"as2jax.data.dataset", *(place.split(":")[0] for place in registry.MODELS.values())}),
+)
+def test_examples_run(module):
+  failed, tried = doctest.testmod(importlib.import_module(module))
+  assert tried and not failed
