@@ -301,7 +301,12 @@ def run(
     print(collected.collect(source, known[name], folder))
   if missing:
     lacks = [r for n, r in kept_runs().items() if not (folder / f"{n}{collected.PACKED}").exists()]
-    return "\n".join(commands(lacks))
+    lines = []
+    for one, line in zip(lacks, commands(lacks), strict=True):
+      if hours := getattr(one, "hours", 0):
+        line += f"   # about {hours} h of a CPU core"
+      lines.append(line)
+    return "\n".join(lines)
   if collect and not write:
     return ""
   pages_renewed = []

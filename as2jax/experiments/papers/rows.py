@@ -35,7 +35,7 @@ class Run(NamedTuple):
   Attributes:
     config: FILE.py:ARGUMENT; settings: overrides of it.
     after: config key -> the run whose folder it names, with one seed, which is finished before.
-    name: under which its results are kept.
+    name: under which its results are kept; hours: about how many a CPU core trains it, 0 unknown.
 
   """
 
@@ -43,6 +43,7 @@ class Run(NamedTuple):
   settings: Mapping[str, Any] = {}
   after: Mapping[str, "Run"] = {}
   name: str = ""
+  hours: float = 0
 
 
 class Peer(NamedTuple):
@@ -149,7 +150,7 @@ def _row(values: Mapping[str, Any], columns: int) -> Row:
   figures = tuple(figure or None for figure in values.get("published", [None] * columns))
   runs = values.get("runs", {})
   if "kept" in values:
-    runs = {"": {"run": values["run"], "kept": values["kept"]}}
+    runs = {"": values}
   runs = {key: run_of(its) for key, its in runs.items()}
   return Row(values["name"], figures, runs, values.get("lacks", ""))
 
@@ -163,4 +164,4 @@ def run_of(values: Any) -> Run | Peer:
     return Peer(values["command"], name)
   config, *words = values.get("run", "").split(" ")
   after = {key: run_of(its) for key, its in values.get("after", {}).items()}
-  return Run(f"configs/{config}", settings_of(words), after, name)
+  return Run(f"configs/{config}", settings_of(words), after, name, values.get("hours", 0))

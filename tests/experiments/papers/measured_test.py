@@ -170,7 +170,7 @@ def test_peers_stand_beside_runs_with_the_seconds_of_a_seed(kept):
 
 
 def test_the_command(finished_run, monkeypatch, capsys, tmp_path):
-  row = one_run("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample"))
+  row = one_run("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample", hours=2))
   claim = {
     "claim": "it ranks",
     "paper": "x",
@@ -179,18 +179,19 @@ def test_the_command(finished_run, monkeypatch, capsys, tmp_path):
     "why": "why",
     "column": "MAP = map[clean/test]",
   }
+  untested = {"claim": "it learns", "paper": "y", "why": "no row"}
   monkeypatch.setattr(rows, "measured_tables", lambda: {"page": [Table("x", (MAP,), (row,))]})
-  monkeypatch.setattr(rows, "claims", lambda: ([claim], []))
+  monkeypatch.setattr(rows, "claims", lambda: ([claim, untested], []))
   monkeypatch.setattr(collected, "folder", lambda: tmp_path)
   command = ["lab", "measured"]
   assert app.run([*command, "--missing"]) == 0
-  assert "--workdir=runs/bm25" in capsys.readouterr().out
+  assert "--workdir=runs/bm25   # about 2 h of a CPU core" in capsys.readouterr().out
   assert app.run([*command, "--collect", f"bm25={finished_run('bm25')}"]) == 0
   assert app.run(command) == 0
   said = capsys.readouterr().out
-  assert (
-    "| BM25 | ." in said and "| it ranks | x | ." in said and (tmp_path / "bm25.tar.xz").exists()
-  )
+  assert "| BM25 | ." in said and "| it ranks | x | ." in said
+  assert "| it learns | y |  |  |  | open: untested | no row |" in said
+  assert (tmp_path / "bm25.tar.xz").exists()
   assert app.run([*command, "--collect", f"zebra={finished_run('bm25')}"]) == 2
   assert "there is no such row: name one of bm25" in capsys.readouterr().err
   with pytest.raises(InputError, match="the line <!-- end of x --> is missing"):
