@@ -19,8 +19,6 @@ from jaxtyping import Array, Float, Int, UInt32
 
 TILE = 64  # tokens at most; a power of two
 
-Drop = Callable[[Array, Array, Any], Array]
-
 
 def tile_of(length: int) -> int:
   """Return the tokens of a tile: the largest power of two that divides `length`, up to `TILE`."""
@@ -34,7 +32,7 @@ def packed_attention(
   value: Float[Array, "b l h k"],
   segment: Int[Array, "b l"],
   words: UInt32[Array, "2"],
-  drop: Drop | None = None,
+  drop: Callable[[Array, Array, Any], Array] | None = None,
   precision: Any = None,
   interpret: bool = False,
 ) -> Float[Array, "b l h k"]:
@@ -52,15 +50,15 @@ def _forward(query, key, value, segment, words, drop, precision, interpret):
   b, l, h, _ = query.shape
   shapes = query, jax.ShapeDtypeStruct((b, l, h), jnp.float32)
   read = query, key, value, segment, words
-  out, total = _call(_forward_kernel, read, shapes, drop, precision, interpret)
-  return out, (*read, out, total)
+  output, log_sums = _call(_forward_kernel, read, shapes, drop, precision, interpret)
+  return output, (*read, output, log_sums)
 
 
-def _backward(drop, precision, interpret, kept, slope):
-  *read, out, total = kept
-  # Σ_t weight·slope of the weight, whichever weights were dropped.
-  shared = jnp.sum(out.astype(jnp.float32) * slope.astype(jnp.float32), axis=-1)
-  read = *read, total, shared, slope
+def _backward(drop, precision, interpret, kept, gradient):
+  *read, output, log_sums = kept
+  # Σ_t weight · its gradient, also where weights were dropped.
+  means = jnp.sum(output.astype(jnp.float32) * gradient.astype(jnp.float32), axis=-1)
+  read = *read, log_sums, means, gradient
   return *_call(_backward_kernel, read, read[:3], drop, precision, interpret), None, None
 
 
@@ -68,7 +66,7 @@ packed_attention.defvjp(_forward, _backward)
 
 
 def _call(kernel, read, shapes, drop, precision, interpret):
-  """Run a program a head of a row, a tile of its tokens: it reads the whole row and writes its tile."""
+  """Run one program for each tile of each head and row: it reads the head's row and writes its tile."""
   b, l, h, width = read[0].shape
   tile = tile_of(l)
   # A head of a row is one axis of the grid: Triton's has three, and `vmap` over seeds adds one.
@@ -82,8 +80,9 @@ def _call(kernel, read, shapes, drop, precision, interpret):
     4: pl.BlockSpec((None, tile, None, width), lambda i, j: (i // h, j, i % h, 0)),
     3: pl.BlockSpec((None, tile, None), lambda i, j: (i // h, j, i % h)),
   }
+  dot = partial(jnp.dot, precision=precision, preferred_element_type=jnp.float32)
   return pl.pallas_call(
-    partial(kernel, drop=drop, dot=partial(_dot, precision=precision)),
+    partial(kernel, drop=drop, dot=dot),
     grid=(b * h, l // tile),
     in_specs=[row[x.ndim] for x in read],
     out_specs=[own[x.ndim] for x in shapes],
@@ -93,12 +92,8 @@ def _call(kernel, read, shapes, drop, precision, interpret):
   )(*read)
 
 
-def _dot(a, b, *, precision):
-  return jnp.dot(a, b, precision=precision, preferred_element_type=jnp.float32)
-
-
 def _tiles(q_ref, k_ref, segment_ref, words_ref, drop, dot):
-  """Return a tile's size, what gives the scores of a pair of tiles, and dropout of such a pair."""
+  """Return a tile's size, and functions of a pair of tiles (queries, keys): scores, and dropout of weights."""
   l, width = q_ref.shape
   size = tile_of(l)
   head = pl.program_id(0)
@@ -120,7 +115,9 @@ def _tiles(q_ref, k_ref, segment_ref, words_ref, drop, dot):
   return size, scores, dropped
 
 
-def _forward_kernel(q_ref, k_ref, v_ref, segment_ref, words_ref, out_ref, total_ref, *, drop, dot):
+def _forward_kernel(
+  q_ref, k_ref, v_ref, segment_ref, words_ref, out_ref, log_sums_ref, *, drop, dot
+):
   size, scores, dropped = _tiles(q_ref, k_ref, segment_ref, words_ref, drop, dot)
   own = pl.program_id(1)
 
@@ -137,7 +134,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, segment_ref, words_ref, out_ref, total_
   first = jnp.zeros(out_ref.shape, jnp.float32), none, none - 1e30  # finite: −∞ + ∞ is NaN
   mixed, sums, top = lax.fori_loop(0, k_ref.shape[0] // size, turn, first)
   out_ref[...] = (mixed / sums[:, None]).astype(out_ref.dtype)
-  total_ref[...] = top + jnp.log(sums)
+  log_sums_ref[...] = top + jnp.log(sums)
 
 
 def _backward_kernel(
@@ -146,9 +143,9 @@ def _backward_kernel(
   v_ref,
   segment_ref,
   words_ref,
-  total_ref,
-  shared_ref,
-  slope_ref,
+  log_sums_ref,
+  means_ref,
+  gradient_ref,
   dq_ref,
   dk_ref,
   dv_ref,
@@ -159,23 +156,23 @@ def _backward_kernel(
   size, scores, dropped = _tiles(q_ref, k_ref, segment_ref, words_ref, drop, dot)
   own = pl.program_id(1)
 
-  def slopes(q, t):
-    """Return a tile's dropped weights and the gradient of its scores before their scale."""
+  def gradients(q, t):
+    """Return the dropped weights of a pair of tiles, and the gradient of queries times keys."""
     queries = pl.ds(q * size, size)
-    weights = jnp.exp(scores(q, t) - total_ref[queries][:, None])
-    by_weight = dot(slope_ref[queries, :], v_ref[pl.ds(t * size, size), :].T)
-    by_score = weights * (dropped(by_weight, q, t) - shared_ref[queries][:, None])
+    weights = jnp.exp(scores(q, t) - log_sums_ref[queries][:, None])
+    by_weight = dot(gradient_ref[queries, :], v_ref[pl.ds(t * size, size), :].T)
+    by_score = weights * (dropped(by_weight, q, t) - means_ref[queries][:, None])
     by_score *= q_ref.shape[1] ** -0.5
     return dropped(weights, q, t).astype(v_ref.dtype), by_score.astype(q_ref.dtype)
 
   def turn(other, sums):
     dq, dk, dv = sums
     others = pl.ds(other * size, size)
-    _, by_score = slopes(own, other)
+    _, by_score = gradients(own, other)
     dq += dot(by_score, k_ref[others, :])
-    weights, by_score = slopes(other, own)
+    weights, by_score = gradients(other, own)
     dk += dot(by_score.T, q_ref[others, :])
-    dv += dot(weights.T, slope_ref[others, :])
+    dv += dot(weights.T, gradient_ref[others, :])
     return dq, dk, dv
 
   none = jnp.zeros(dq_ref.shape, jnp.float32)

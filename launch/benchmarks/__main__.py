@@ -58,6 +58,7 @@ ROWS = {
 # The systems of an accelerator by SHAPE:SYSTEM; the first ones matter most.
 GPU = """bert-base:triplet modernbert-base:score ettin-17m:score bert-base:crossencoder
   minilm:triplet minilm:encode modernbert-base:triplet bert-base:encode"""
+ROWS["breakdown"] = ("gpu", "a triplet step of BERT-base, and where its time goes", "ms")
 ROWS |= {case: ("gpu", f"{case}, bfloat16", "examples/s") for case in GPU.split()}
 TRAINER = ("sentence_transformers", "datasets", "accelerate")  # the packages that it needs
 PHASES = (
@@ -264,6 +265,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from launch.benchmarks import ready
 
         sides = ready.run(row, flags.blocks, measure, ROWS[row][2])
+      elif row == "breakdown":
+        from launch.benchmarks import breakdown
+
+        sides = {"as2jax": breakdown.run(min(flags.seconds, 1.0))}
       elif flags.kind in ("rank", "score", "serve"):
         from launch.benchmarks import ranking
 

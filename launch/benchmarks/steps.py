@@ -192,17 +192,25 @@ def made(case: str, attention: str = "plain", *, questions: int = 400, rows: int
   )
 
 
+def milliseconds(call: Callable[[], Any], seconds: float) -> float:
+  """Return the least mean time of a call, three in a row, in about `seconds` and at least once."""
+  jax.block_until_ready(call())  # compiles
+  ends, means = time.perf_counter() + seconds, []
+  while not means or time.perf_counter() < ends:
+    began = time.perf_counter()
+    for _ in range(3):
+      output = call()  # frees the one before
+    jax.block_until_ready(output)
+    means.append((time.perf_counter() - began) / 3)
+  return 1e3 * min(means)
+
+
 def matmul_peak(dtype: str) -> float:
   """Return the FLOP/s of a large square product of random numbers (equal ones take less power, and time)."""
   size = 2048 if jax.default_backend() == "cpu" else 8192
   a = jax.random.normal(jax.random.key(0), (size, size), dtype)
   product = jax.jit(lambda x, y: x @ y)
-  seconds = []
-  for _ in range(13):  # the first compiles
-    began = time.perf_counter()
-    product(a, a).block_until_ready()
-    seconds.append(time.perf_counter() - began)
-  return 2 * size**3 / min(seconds)
+  return 2e3 * size**3 / milliseconds(lambda: product(a, a), 1.5)
 
 
 class JaxSide:

@@ -17,7 +17,7 @@ from as2jax.data import dataset as datasets
 from as2jax.encoders import transformer_folder
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import __main__ as benchmarks
-from launch.benchmarks import ranking, ready, start, steps
+from launch.benchmarks import breakdown, ranking, ready, start, steps
 
 needs_torch = pytest.mark.skipif(
   importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -186,6 +186,28 @@ def test_a_row_of_steps(shapes, row, monkeypatch, capsys):
   assert list(sides) == ["as2jax", "torch"] and sides["torch"]["ratio"] > 0
   for side in sides.values():
     assert side["speed"] > 0 and side["share_of_peak"] > 0
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_step_are_printed_as_they_end(shapes, monkeypatch, capsys):
+  def broken(*_):
+    raise ValueError("no such type\nmore")
+
+  monkeypatch.setattr(breakdown, "lean_norm", broken)
+  assert benchmarks.main(["gpu", "breakdown", "--seconds=0"]) == 0
+  printed = capsys.readouterr().out
+  rows = [line[2:].split(" | ") for line in printed.splitlines() if line.startswith("| ")][3:]
+  found = json.loads(printed[printed.index("\n{") : printed.rindex("}") + 1])["as2jax"]
+  figures = {name: ms for name, _, ms, *_ in rows}
+  assert {name: figures.pop(name) for name in figures.keys() - found["parts"].keys()} == {
+    "attention, cuDNN": "needs a GPU",
+    "attention, kernel, dropout": "needs a GPU",
+    "norms, float32 statistics": "failed: no such type",
+    "the step with the kernel": "needs a GPU",
+  }
+  assert len(figures) == 10 and found["speed"] > 0
+  for name, ms in figures.items():
+    assert 0 < found["parts"][name]["ms"] == pytest.approx(float(ms), abs=1e-3)
 
 
 def test_ratios():
