@@ -14,7 +14,7 @@ from flax import traverse_util
 from ml_collections import ConfigDict
 
 from as2jax.config import base, jobs
-from as2jax.config.overrides import apply, differences, flatten
+from as2jax.config.overrides import differences, flatten
 from as2jax.data.inputs.rankings import OrderGiven, Ranking
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question
@@ -86,9 +86,10 @@ class Run(Shown):
       _check_same_model(config, path)
     if dtype not in (None, *DTYPES):
       raise InputError(f"encoder.dtype = {dtype!r}: use one of {', '.join(DTYPES)}")
+    config = config.copy_and_resolve_references().unlock()
     if dtype is not None and "dtype" in config.encoder:
-      config = apply(config, {"encoder.dtype": dtype})
-    self.config: ConfigDict = apply(config, {})
+      config.encoder.dtype = dtype
+    self.config: ConfigDict = config.lock()
 
   def about(self) -> dict[str, Any]:
     """Return what was trained on what, and the main figures."""
@@ -254,10 +255,12 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list
   ):
     log.info("%s: one of %d devices ranks", source, len(here))
     here, shards = jax.local_devices()[:1], 1
-  changed = {"mode": "predict", "batch.shards": shards}
+  config = config.copy_and_resolve_references().unlock()
+  config.mode = "predict"
+  config.batch.shards = shards
   if len(here) == 1:
-    changed |= {"sharding.fsdp": 1, "sharding.tensor": 1}
-  return apply(config, changed), here
+    config.sharding.fsdp = config.sharding.tensor = 1
+  return config.lock(), here
 
 
 def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
