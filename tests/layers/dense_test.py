@@ -1,6 +1,4 @@
-"""Sums by products beside numpy's, the dense layer beside flax's, batch norm beside PyTorch's; pooling by loops."""
-
-import functools
+"""Sums by products beside numpy's, the dense layer beside flax's, masked batch norm beside PyTorch's."""
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +6,9 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-from rows import lay, vectors
 
-from as2jax.layers import dense, pooling
+from as2jax.layers import dense
 from as2jax.layers.dense import MaskedBatchNorm
-from as2jax.layers.pooling import MODES, AttentionPooling
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 5), (7, 1), (4, 9, 6), (2, 3, 65, 4)])
@@ -132,94 +128,3 @@ def test_a_batch_without_a_real_position_changes_no_statistic():
   assert np.all(np.asarray(out) == 0)
   for a, b in zip(jax.tree.leaves(new), jax.tree.leaves({"batch_stats": variables["batch_stats"]})):
     np.testing.assert_array_equal(a, b)
-
-
-pool = functools.partial(jax.jit, static_argnums=3)(pooling.pool)
-LENGTHS = (3, 1, 5, 2, 4, 7, 1)
-PACKED = [(3, 0), (5,), (1, 2, 6), (4,)]
-
-
-def batch(shards=2, width=8, unused=2):
-  sequences = [np.ones(n, np.int32) for n in LENGTHS]
-  tokens, units = lay(sequences, PACKED, 9, shards=shards, unused=unused)
-  hidden = np.random.default_rng(0).normal(size=(*tokens.ids.shape, width))
-  hidden[np.asarray(tokens.segment) == 0] = 1e6  # padding must not matter
-  return jnp.asarray(hidden, jnp.float32), tokens, units
-
-
-REFERENCE = {
-  "mean": lambda x: x.mean(0),
-  "max": lambda x: x.max(0),
-  "cls": lambda x: x[0],
-  "cls_last": lambda x: x[-1],
-  "mean_sqrt_len": lambda x: x.sum(0) / len(x) ** 0.5,
-  "weighted_mean": lambda x: sum((i + 1) * v for i, v in enumerate(x)) / sum(range(len(x) + 1)),
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_each_unit_is_pooled_alone(mode):
-  hidden, tokens, units = batch()
-  pooled = np.asarray(pool(hidden, tokens, units, mode))
-  token_vectors = vectors(hidden, units)
-  seen = 0
-  for shard, slot in np.ndindex(*units.id.shape):
-    member = int(units.id[shard, slot])
-    if member >= 0:
-      np.testing.assert_allclose(
-        pooled[shard, slot], REFERENCE[mode](token_vectors[member]), atol=1e-6
-      )
-      seen += 1
-    else:
-      assert (pooled[shard, slot] == 0).all()
-  assert seen == len(LENGTHS)
-
-
-def test_the_tokens_of_a_role_are_pooled_alone():
-  hidden, tokens, units = batch()
-  tokens = tokens.replace(role=(tokens.position % 3 == 1).astype(jnp.int32))
-  pooled = np.asarray(jax.jit(pooling.mean_of_role, static_argnums=3)(hidden, tokens, units, 1))
-  for shard, slot in np.ndindex(*units.id.shape):
-    chosen = np.zeros((1, 8))  # of an unused slot, and of a text of one token
-    if int(units.length[shard, slot]) > 1:
-      chosen = vectors(hidden, units)[int(units.id[shard, slot])][1::3]
-    np.testing.assert_allclose(pooled[shard, slot], chosen.mean(0), atol=1e-6)
-
-
-def test_max_of_ties_has_one_gradient():
-  tokens, units = lay([np.ones(4, np.int32)], [(0,)], 6)
-  gradient = jax.grad(lambda h: pool(h, tokens, units, "max").sum())(jnp.zeros((1, 1, 6, 3)))
-  np.testing.assert_array_equal(gradient[0, 0, :, 0], [1, 0, 0, 0, 0, 0])
-
-
-def test_bfloat16_is_summed_in_float32():
-  tokens, units = lay([np.ones(300, np.int32)], [(0,)], 300)
-  hidden = jnp.full((1, 1, 300, 2), 1.0, jnp.bfloat16)
-  pooled = pool(hidden, tokens, units, "mean")
-  assert pooled.dtype == jnp.float32
-  np.testing.assert_allclose(pooled, 1.0, atol=1e-6)  # a bfloat16 sum stops at 256
-
-
-def test_attention_pooling_is_a_softmax_over_the_unit():
-  hidden, tokens, units = batch()
-  query = jnp.asarray(np.random.default_rng(2).normal(size=8), jnp.float32)
-  module = AttentionPooling()
-  assert module.init(jax.random.key(0), hidden, tokens, units)["params"]["query"].shape == (8,)
-  apply = jax.jit(lambda q, h: module.apply({"params": {"query": q}}, h, tokens, units))
-  pooled, token_vectors = np.asarray(apply(query, hidden)), vectors(hidden, units)
-  for shard, slot in np.ndindex(*units.id.shape):
-    member = int(units.id[shard, slot])
-    if member < 0:
-      assert (pooled[shard, slot] == 0).all()
-      continue
-    x = token_vectors[member]
-    weights = np.exp(x @ np.asarray(query) / np.sqrt(8))
-    np.testing.assert_allclose(pooled[shard, slot], weights @ x / weights.sum(), atol=1e-5)
-  gradients = jax.jit(jax.grad(lambda q, h: (apply(q, h) ** 2).sum(), argnums=(0, 1)))(
-    query, hidden
-  )
-  assert all(np.isfinite(g).all() for g in gradients)
-  assert (np.asarray(gradients[1])[np.asarray(tokens.segment) == 0] == 0).all()
-  step = 1e-2 * jnp.eye(8)[3]
-  numeric = (apply(query + step, hidden) ** 2).sum() - (apply(query - step, hidden) ** 2).sum()
-  np.testing.assert_allclose(gradients[0][3], numeric / 2e-2, rtol=2e-2)
