@@ -86,26 +86,22 @@ def test_a_linear_layer_beside_a_cosine_begins_as_nothing():
 
 
 def test_a_weight_of_places_begins_as_nothing_and_learns_the_order_of_a_document():
-  examples = batch("cross")
-  plain, placed = (
-    CrossEncoder(tiny.encoder_module(), "cls", True, 0.0, position=position)
-    for position in (False, True)
-  )
-  variables = tiny.init(placed, examples)
-  expected = tiny.apply(plain, tiny.init(plain, examples), examples)
-  jax.tree.map(np.testing.assert_array_equal, tiny.apply(placed, variables, examples), expected)
+  examples, networks = batch("cross"), {}
+  for position in (False, True):
+    model = CrossEncoder(tiny.encoder_module(), "cls", True, 0.0, position=position)
+    networks[position] = model, tiny.init(model, examples)
+  placed, variables = networks[True]
+  outputs = (tiny.apply(*network, examples) for network in networks.values())
+  jax.tree.map(np.testing.assert_array_equal, *outputs)
   # All texts are the same: nothing but its place tells a candidate from another. The first is right.
   alike = examples.replace(tokens=examples.tokens.replace(ids=jnp.ones_like(examples.tokens.ids)))
-  first = examples.examples.inputs[DocumentPosition.name] == 0
-
-  def loss(values):
-    scores = placed.apply(values, alike, train=False).scores
-    return jnp.mean(jax.nn.softplus((1 - 2 * first) * scores) * examples.examples.mask)
-
+  sign = 1 - 2 * (examples.examples.inputs[DocumentPosition.name] == 0)
+  score = lambda values: placed.apply(values, alike, train=False).scores
+  loss = lambda values: jnp.mean(jax.nn.softplus(sign * score(values)) * examples.examples.mask)
   gradient = jax.jit(jax.grad(loss))
   for _ in range(20):
     variables = jax.tree.map(lambda value, g: value - 0.3 * g, variables, gradient(variables))
-  scores = np.asarray(tiny.apply(placed, variables, alike).scores)[0, : 3 * 4].reshape(3, 4)
+  scores = np.asarray(score(variables))[0, : 3 * 4].reshape(3, 4)
   assert variables["params"]["position"] < -0.1 and (np.diff(scores) < -0.03).all()
 
 

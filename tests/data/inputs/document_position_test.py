@@ -11,44 +11,33 @@ from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 
 
-def question(*pairs):
-  """A question whose candidates have a text and a previous sentence each."""
-  return Question("Q", "", tuple(Candidate(t, t, previous=previous) for t, previous in pairs))
+def of(*pairs):
+  """Places of candidates, of which each has a text and a previous sentence."""
+  return places(Question("Q", "", tuple(Candidate(t, t, previous=before) for t, before in pairs)))
+
+
+def bind(**changes):
+  config = tiny.config("crossencoder", "position", **changes)
+  return DocumentPosition().bind(Resources(config, None, "", None))
 
 
 def test_places_by_hand_and_of_whole_articles():
-  assert places(question(("a", ""))) == [0]
-  assert places(question(("a", ""), ("b", "a"), ("b", "b"), ("c", ""), ("d", "c"))) == [
-    0,
-    1,
-    2,
-    0,
-    1,
-  ]
+  assert of(("a", "")) == [0]
+  assert of(("a", ""), ("b", "a"), ("b", "b"), ("c", ""), ("d", "c")) == [0, 1, 2, 0, 1]
   for one in dataset.load("sample").splits["train"]:
     np.testing.assert_array_equal(places(one), np.arange(len(one.candidates)))
 
 
-@pytest.mark.parametrize(
-  "pairs, message",
-  [
-    ((("a", ""), ("b", "")), "'Q': no candidate has a previous sentence"),
-    ((("b", "a"), ("a", "")), "of candidate 'b' is not before it"),
-    (
-      (("a", ""), ("c", "b")),
-      "of candidate 'c' is not before it.* give all its sentences in order",
-    ),
-  ],
-)
-def test_candidates_without_places_are_refused(pairs, message):
+REFUSED = {
+  "'Q': no candidate has a previous sentence": lambda: of(("a", ""), ("b", "")),
+  "of candidate 'b' is not before it": lambda: of(("b", "a"), ("a", "")),
+  "'c' is not before it.* all its sentences in order": lambda: of(("a", ""), ("c", "b")),
+  "model.position = True with .*'drawn'": lambda: bind(data__neighbours="drawn"),
+  "model.position = True with .*'retrieve'": lambda: bind(evaluation__task="retrieve"),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_places_that_are_not_known_are_refused(message):
   with pytest.raises(InputError, match=message):
-    places(question(*pairs))
-
-
-@pytest.mark.parametrize(
-  "key, value", [("data__neighbours", "drawn"), ("evaluation__task", "retrieve")]
-)
-def test_a_run_whose_candidates_have_no_places_is_refused(key, value):
-  config = tiny.config("crossencoder", "position", **{key: value})
-  with pytest.raises(InputError, match=f"model.position = True with .*'{value}'"):
-    DocumentPosition().bind(Resources(config, None, "", None))
+    REFUSED[message]()
