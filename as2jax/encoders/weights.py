@@ -168,7 +168,7 @@ def shapes(encoder: Any) -> dict[str, Any]:
   import jax
   import jax.numpy as jnp
 
-  none = jnp.zeros((1, 1, 1), jnp.int32)
+  none = jnp.zeros((1, 1, 16), jnp.int32)  # as many tokens as any attention takes
   tokens = Tokens(none, none, none, none, none)
   init = lambda seed: encoder.init(jax.random.key(seed), tokens, train=False)["params"]
   return flat(jax.eval_shape(init, 0))

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
+from as2jax.encoders import weights
+from as2jax.encoders.bert import BertEncoder
 from as2jax.layers import packed_attention as kernels
 from as2jax.layers import transformer
 
@@ -107,6 +109,10 @@ def test_a_layer_gives_the_kernel_the_key_of_its_dropout(monkeypatch):
   expected = two(layer, mask)
   assert np.abs(expected[0] - expected[1]).max() > 0.01
   np.testing.assert_allclose(two(kernel, segment), expected, atol=1e-6)
+  sizes = {"vocab_size": 9, "hidden_size": 32, "num_layers": 1, "num_heads": 2}
+  # Its parameters are asked for without a batch, too.
+  encoder = BertEncoder(**sizes, intermediate_size=8, max_positions=32)
+  assert weights.shapes(encoder.clone(attention="kernel")) == weights.shapes(encoder)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")  # jax 0.12
