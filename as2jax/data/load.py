@@ -58,7 +58,10 @@ def _changed(dataset: Dataset, section: Any, *, rules: bool = True) -> Splits:
   def read(split: str) -> tuple[Question, ...]:
     questions, trained = plain[split], split == "train"
     if trained and not section.labelled_negatives:
-      questions = tuple(_positives_alone(question) for question in questions)
+      questions = tuple(
+        dataclasses.replace(one, candidates=tuple(map(one.candidates.__getitem__, one.positives)))
+        for one in questions
+      )
     if trained and section.mined:
       held_out = plain[holdout.NAME] if holdout.NAME in plain else ()
       questions = mined.added(questions, section.mined, held_out=held_out)
@@ -70,11 +73,6 @@ def _changed(dataset: Dataset, section: Any, *, rules: bool = True) -> Splits:
     return questions
 
   return Splits(plain, read)
-
-
-def _positives_alone(question: Question) -> Question:
-  positives = tuple(question.candidates[i] for i in question.positives)
-  return dataclasses.replace(question, candidates=positives)
 
 
 def _retrieval(section: Any) -> Dataset:

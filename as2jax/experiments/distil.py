@@ -171,11 +171,6 @@ def _trained_on(run: Run) -> set[str]:
   return {train[i].text for i in np.flatnonzero(kept)}
 
 
-def fold_of(question: Question, folds: int) -> int:
-  """Return the fold of a question: by its text, so that equal questions are never apart."""
-  return int(hashlib.sha256(question.text.encode()).hexdigest(), 16) % folds
-
-
 def _cross_fitted(
   questions: Sequence[Question], cross_fit: CrossFit, working: epath.Path
 ) -> list[np.ndarray]:
@@ -184,7 +179,9 @@ def _cross_fitted(
   for fold in range(cross_fit.folds):
     here, others = [], []
     for i, question in enumerate(questions):
-      if fold_of(question, cross_fit.folds) == fold:
+      # By the text, so that equal questions are never apart.
+      number = int(hashlib.sha256(question.text.encode()).hexdigest(), 16)
+      if number % cross_fit.folds == fold:
         here.append(i)
       else:
         others.append(question)

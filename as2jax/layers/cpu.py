@@ -269,23 +269,19 @@ def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
   return lax.platform_dependent(*arguments, cpu=alone, default=whole)
 
 
-def _sizes(shape: tuple[int, int], kernel: tuple[int, int]) -> list[tuple[int, int]]:
-  """Return the sizes that grids are cropped to, as (rows, columns)."""
-  cut = lambda size, side, parts: sorted({max(math.ceil(size * p), min(side, size)) for p in parts})
-  return list(itertools.product(*map(cut, shape, kernel, (ROWS, COLUMNS))))
-
-
 def _in_groups(at: Callable, precision: str) -> Callable:
   """Compute group after group, each at its size.
   `at(size, precision, x, kernel, …) → (grids, sum)` is of one group cropped to `size`: the grids
   are of full size, and the sums of the groups are added; either may be None.
   """
+  # The sizes that grids are cropped to, of rows or of columns.
+  cut = lambda size, side, parts: sorted({max(math.ceil(size * p), min(side, size)) for p in parts})
 
   def compute(x, kernel, least, *more):
     n, shape = x.shape[1], x.shape[2:]
     groups = next(g for g in range(min(GROUPS, n), 0, -1) if n % g == 0)
-    sizes = _sizes(shape, kernel.shape[:2])
-    heights, widths = (sorted(set(side)) for side in zip(*sizes))
+    heights, widths = map(cut, shape, kernel.shape[:2], (ROWS, COLUMNS))
+    sizes = itertools.product(heights, widths)
     part = lambda a: jnp.moveaxis(a.reshape(a.shape[0], groups, n // groups, *a.shape[2:]), 1, 0)
     join = lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], n, *a.shape[3:])
     branches = [partial(at, size, precision) for size in sizes]

@@ -30,14 +30,6 @@ def annealed(progress: Array, epochs: int) -> Array:
   return jnp.minimum(2 * (progress / max(epochs, 1)), 1.0)
 
 
-def all_cosines(
-  question: Float[Array, "s e z"], answer: Float[Array, "s e z"]
-) -> Float[Array, "s e n"]:
-  """Return the cosine of each question with the answer of every example of the batch."""
-  answers = unit(answer).reshape(-1, answer.shape[-1])  # of all shards
-  return jnp.einsum("sez,nz->sen", unit(question), answers, precision=jax.lax.Precision.HIGHEST)
-
-
 @dataclasses.dataclass(frozen=True)
 class CrossVAELoss(Loss):
   """Takes reconstruction, KL and matching (eqs. 4 to 7, with the signs of a loss).
@@ -126,7 +118,9 @@ class CrossVAELoss(Loss):
     }
 
   def _matching(self, output, batch, aligned) -> dict[str, Term]:
-    cosines = all_cosines(output.question.matched, output.answer.matched)
+    question, answer = unit(output.question.matched), unit(output.answer.matched)
+    answers = answer.reshape(-1, answer.shape[-1])  # of all shards
+    cosines = jnp.einsum("sez,nz->sen", question, answers, precision=jax.lax.Precision.HIGHEST)
     logits = output.scale * cosines + output.bias
     positive, negative = pairs_of(batch, aligned)
     if self.negatives != "in_batch":

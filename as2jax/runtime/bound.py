@@ -66,7 +66,7 @@ def file(folder: epath.PathLike, name: str | os.PathLike) -> epath.Path:
       "%s is of an earlier version of as2jax: no digest binds its config, tables and run files",
       folder,
     )
-  if any(known.get(name, ())) and path.exists() and _digest(path) not in known[name]:
+  if any(known.get(name, ())) and path.exists() and digest(path) not in known[name]:
     raise InputError(
       f"{path} is not what the run wrote ({NAME} has the SHA-256): put it back, "
       f"{ADVICE.get(name, EVALUATE)}"
@@ -80,8 +80,8 @@ def bind(folder: epath.PathLike, *names: str) -> None:
   if not processes.first() or content and FILES not in content:  # of an earlier version
     return
   known = dict(content.get(FILES, {}))
-  for name, digest in _digests(folder, names).items():
-    known[name] = [digest]
+  for name, of_file in _digests(folder, names).items():
+    known[name] = [of_file]
   write_record(folder, {**content, FILES: known})
 
 
@@ -134,9 +134,10 @@ def _digests(folder: epath.PathLike, names: Iterable[str]) -> dict[str, str]:
     if path.is_dir():
       left += [inner for inner in path.iterdir() if not inner.name.startswith(".")]
     elif path.exists() and path.name != CARD:
-      found[os.fspath(path.relative_to(folder))] = _digest(path)
+      found[os.fspath(path.relative_to(folder))] = digest(path)
   return found
 
 
-def _digest(path: epath.Path) -> str:
+def digest(path: epath.Path) -> str:
+  """Returns the SHA-256 (hex) of a file."""
   return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -129,7 +129,7 @@ def _aborted(number: int) -> None:
   signal.alarm(LAST_WORDS)
   from jax._src import distributed
 
-  if first() or _Run.watchdog is None or _Run.watchdog.has_named():
+  if first() or _Run.watchdog is None or _Run.watchdog.named:
     return
   host, _, port = distributed.global_state.coordinator_address.rpartition(":")
   try:
@@ -215,7 +215,7 @@ class _Watchdog:
     self._failed: dict[int, tuple[int, str]] = {}
     # Of each process: its last beat, its host's name, and when the beat was first heard.
     self._heard = {i: (0, "an unknown host", self._answered) for i in range(_Run.count)}
-    self._named: set[int] = set()
+    self.named: set[int] = set()
     self._threads = [threading.Thread(target=f, daemon=True) for f in (self._ask, self._look)]
     for thread in self._threads:
       thread.start()
@@ -257,18 +257,14 @@ class _Watchdog:
       "the same command goes on from the last checkpoint"
     )
     lines = []
-    for i in sorted(late ^ self._named):
+    for i in sorted(late ^ self.named):
       lines.append(f"{self.place(i)} {said if i in late else 'answers again'}")
-    self._named = late
+    self.named = late
     return lines
 
   def place(self, process: int) -> str:
     """Returns a process with its host, for a message."""
     return f"process {process} on {self._heard[process][1]}"
-
-  def has_named(self) -> bool:
-    """Returns whether a process is silent, and was named."""
-    return bool(self._named)
 
   def stop(self) -> None:
     """Ends the threads; one that waits for an answer in vain is left behind."""

@@ -66,12 +66,6 @@ def read_best(
   return variables
 
 
-def digest_of_best(folder: epath.PathLike, step: int) -> str:
-  """Returns the SHA-256 of a best checkpoint's manifest."""
-  manifest = epath.Path(folder) / "best" / str(step) / MANIFEST
-  return hashlib.sha256(manifest.read_bytes()).hexdigest()
-
-
 def read_manifest(step: epath.Path, *, whole: bool = True, digest: str = "") -> dict[str, Any]:
   """Reads the manifest of a step and, where `whole`, compares the step's files with it.
 

@@ -195,7 +195,7 @@ def finish(workdir: epath.PathLike, config: Any, best: Mapping[epath.Path, int])
   if processes.first():
     ended: dict[str, str] = {}
     for folder, step in best.items():
-      ended[folder.name] = checkpoints.digest_of_best(folder, step)
+      ended[folder.name] = bound.digest(folder / "best" / str(step) / checkpoints.MANIFEST)
     bound.write_record(workdir, {**read(workdir), "best": ended})
     splits = (holdout.selection_split(config.data), *config.evaluation.splits)
     written = (f"eval/{split}" for split in splits)

@@ -107,18 +107,15 @@ def plan(table: Table, output: pathlib.Path, choice: Choice) -> Cells:
     for key, run in row.runs.items():
       cell = cells[row.name, key] = Cell(f"{row.name} · {key}", run.config)
       try:
-        cell.jobs = _jobs(run, cell.title, output, choice, splits=_splits(table, key))
+        # Of the figures that the table has of it.
+        splits = {part for c in table.columns if key in c.runs for part in c.split.split("+")}
+        cell.jobs = _jobs(run, cell.title, output, choice, splits=splits)
       except InputError as reason:
         cell.lacks = str(reason)
         continue
       config, cell.config = resolve(run, choice)
       cell.other = other(resolve(run, Choice())[0], config)
   return cells
-
-
-def _splits(table: Table, key: str) -> set[str]:
-  """Return the splits that a table's figures of one of a row's runs are of."""
-  return {part for c in table.columns if key in c.runs for part in c.split.split("+")}
 
 
 def _jobs(
