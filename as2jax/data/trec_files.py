@@ -19,6 +19,12 @@ BEIR = [b"query-id", b"corpus-id", b"score"]  # the first line of its judgements
 TABLE = ["question", "candidates", "positives"]  # the first columns of per-question scores
 
 
+def float32(scores: Sequence[float] | np.ndarray) -> np.ndarray:
+  """Return scores as float32; what is beyond it is infinite, as to trec_eval."""
+  with np.errstate(over="ignore"):
+    return np.asarray(scores).astype(np.float32)
+
+
 def write_run(
   path: epath.PathLike,
   question_ids: Sequence[str],
@@ -36,8 +42,7 @@ def write_run(
   _check_pairs(path, question_ids, candidate_ids)
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, scores, strict=True):
-    with np.errstate(over="ignore"):  # beyond float32 means infinite
-      values = np.asarray(values).astype(np.float32)
+    values = float32(values)
     if np.isnan(values).any():
       raise InputError(f"{path}: question {question!r} has a NaN score: it cannot be ranked")
     ranked = sorted(zip(values.tolist(), candidates, strict=True), reverse=True)

@@ -291,7 +291,7 @@ def _judged(
   for question, judged in judgements.items():
     ranked = run.get(question, {})
     ids.append(list(ranked))
-    scores.append(_float32(list(ranked.values())))
+    scores.append(trec_files.float32(list(ranked.values())))
     labels.append(np.asarray([judged.get(id, 0) for id in ranked], np.int64))
     every.append(np.asarray(list(judged.values()), np.int64))
     found += len(ranked.keys() & judged.keys())
@@ -448,7 +448,7 @@ def scores_of(path: epath.PathLike, questions: Sequence[Question], run: Run) -> 
         f"{path}: question {question.id!r}: it {'ranks' if id in ranked else 'lacks'} the candidate "
         f"{id!r}: a run file must rank each question's candidates, all of them and no others"
       )
-    found.append(_float32([ranked[id] for id in ids]))
+    found.append(trec_files.float32([ranked[id] for id in ids]))
   return found
 
 
@@ -487,7 +487,7 @@ def of_pool(
       at = [i for i, id in enumerate(run[name]) if id in ids]
       if at:
         listed[q] = True
-        places[q] = retrieval_metrics.standing(_float32(list(run[name].values())), at)
+        places[q] = retrieval_metrics.standing(trec_files.float32(list(run[name].values())), at)
     found = found or listed.any()
     for metric, values in retrieval_metrics.per_query(Standing(*places.T), ties=ties).items():
       columns[prefix + metric] = np.where(listed, values, 0.0)
@@ -497,11 +497,6 @@ def of_pool(
       "pool, as in the run.trec of the run that it is compared with"
     )
   return names, columns
-
-
-def _float32(scores: Sequence[float]) -> np.ndarray:
-  with np.errstate(over="ignore"):  # beyond float32 means infinite
-    return np.asarray(scores, np.float64).astype(np.float32)
 
 
 def _run(name: str, split: str) -> Source:

@@ -207,7 +207,7 @@ def paired_t_test(a: np.ndarray, b: np.ndarray, groups: Named = None) -> Compari
   error = np.sqrt(by_group.variance(difference))
   largest = np.abs(difference).max()
   p = _two_sided(difference.mean(), error, by_group.count - 1, largest)
-  return _comparison(difference, groups, p)
+  return _comparison(difference, by_group, p)
 
 
 def randomization_test(
@@ -220,7 +220,8 @@ def randomization_test(
   16 sums are not zero; otherwise estimated as (1 + hits) / (1 + samples), which is never 0.
   """
   difference = _differences(a, b)
-  sums = Groups.of(groups, len(difference)).sums(difference)
+  by_group = Groups.of(groups, len(difference))
+  sums = by_group.sums(difference)
   # Sorted magnitudes: p depends on neither the order of the questions nor that of the systems.
   moved = np.sort(np.abs(sums[sums != 0]))
   total = moved.sum()
@@ -232,7 +233,7 @@ def randomization_test(
 
   if len(moved) <= _EXACT:
     flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
-    return _comparison(difference, groups, hits(flips) / len(flips))
+    return _comparison(difference, by_group, hits(flips) / len(flips))
   random = np.random.default_rng(seed)
   block = max(_BLOCK // len(moved), 1)
   count = 0
@@ -241,7 +242,7 @@ def randomization_test(
     bits = np.frombuffer(random.bytes((rows * len(moved) + 7) // 8), np.uint8)
     flips = np.unpackbits(bits, count=rows * len(moved)).reshape(rows, len(moved))
     count += hits(flips.astype(np.float64))
-  return _comparison(difference, groups, (1 + count) / (1 + samples))
+  return _comparison(difference, by_group, (1 + count) / (1 + samples))
 
 
 def macro_test(
@@ -330,11 +331,11 @@ def _differences(a, b) -> np.ndarray:
   return np.where(equal, 0.0, a - b)
 
 
-def _comparison(difference, groups, p) -> Comparison:
-  width = half_width(difference, groups)
-  count = Groups.of(groups, len(difference)).count
-  if width is None:
+def _comparison(difference, by_group: Groups, p) -> Comparison:
+  count = by_group.count
+  if count < 2:
     raise InputError("all questions are of one group: a difference cannot be told from one article")
+  width = _quantile(count - 1) * float(np.sqrt(by_group.variance(difference)))
   return Comparison(float(difference.mean()), width, float(p), len(difference), count)
 
 

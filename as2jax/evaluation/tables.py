@@ -31,6 +31,7 @@ def render(
   left: int = 1,
   caption: str = "",
   bold: Collection[tuple[int, int]] = (),
+  raw: bool = False,
 ) -> str:
   """Render rows as a table, without a newline at its end.
 
@@ -43,6 +44,7 @@ def render(
     rows: mappings from a column's name to its value, or lists of cells, the first of them the head.
     form: one of `FORMATS`; caption: of LaTeX and HTML.
     left: the number of columns, from the first, that are texts and set to the left.
+    raw: cells are text of that form already.
     bold: (row, column) of cells in bold type, both from 0, the head not counted; not of text and CSV.
 
   """
@@ -54,6 +56,8 @@ def render(
     csv.writer(written, lineterminator="\n").writerows(rows)
     return written.getvalue().rstrip("\n")
   mark = {"text": str, "markdown": markdown_text, "latex": latex_text, "html": escape}[form]
+  if raw:
+    mark = str
   cells = []
   for i, row in enumerate(rows, -1):
     cells.append(["" if cell is None else mark(str(cell)) for cell in row])

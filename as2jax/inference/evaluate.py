@@ -328,8 +328,7 @@ def _by_function(system: Scorer, questions: Sequence[Question]) -> list[np.ndarr
   name, outputs, scores = _called(system), system(questions), []
   try:
     for question, values in zip(questions, list(outputs), strict=True):
-      with np.errstate(over="ignore"):  # beyond float32 means infinite, which is refused
-        values = np.asarray(values).astype(np.float32)
+      values = trec_files.float32(values)  # infinite is refused
       if values.shape != (len(question.candidates),):
         raise ValueError(
           f"of question {question.id!r} with {len(question.candidates)} candidates, shape {values.shape}"

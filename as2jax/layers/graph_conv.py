@@ -11,7 +11,7 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-MASKED = -1e30  # finite, so that no softmax can become NaN
+from as2jax.layers.transformer import MASKED
 
 
 class FeedForward(nn.Module):

@@ -97,8 +97,7 @@ class Ranking:
           f"({len(missing)} of {len(question.candidates)} are missing); rank all questions and "
           "candidates of the split"
         )
-      with np.errstate(over="ignore"):  # beyond float32 means infinite, as to trec_eval
-        values = np.asarray([scores[c.id] for c in question.candidates]).astype(np.float32)
+      values = trec_files.float32([scores[c.id] for c in question.candidates])
       keys = [(value, c.id) for value, c in zip(values.tolist(), question.candidates)]
       self.put(question, sorted(range(len(keys)), key=keys.__getitem__, reverse=True))
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from as2jax.config import jobs as job_files
 from as2jax.evaluation import compare, results, run_scores, significance
+from as2jax.evaluation import tables as forms
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments import figures
 from as2jax.experiments.papers import collected, rows
@@ -97,7 +98,7 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
       for column, figure in zip(table.columns, row.published, strict=True):
         line[headings[column]] = "" if figure is None else f"*{figures.short(figure)}*"
     lines.append(line)
-  text = _markdown(lines)
+  text = forms.render(lines, "markdown", raw=True)
   return "\n".join([text, "", *notes]) if notes else text
 
 
@@ -151,15 +152,6 @@ def _of_device(device: str) -> str:
   return f" ({device})" if device else ""
 
 
-def _markdown(lines: Sequence[Mapping[str, str]], left: int = 1) -> str:
-  """Render rows whose cells are Markdown; `left` columns are texts."""
-  names = list(dict.fromkeys(name for line in lines for name in line))
-  cells = [names, ["---"] * left + ["---:"] * (len(names) - left)]
-  for line in lines:
-    cells.append([line.get(name, "") for name in names])
-  return "\n".join(f"| {' | '.join(row)} |" for row in cells)
-
-
 def _side_by_side(table: Table, folder: pathlib.Path) -> str:
   """Render a table over data sets: figure, seeds, and seconds of a seed's training steps on a CPU."""
   judges = table.rows[0].runs  # they say which questions are clean
@@ -187,7 +179,7 @@ def _side_by_side(table: Table, folder: pathlib.Path) -> str:
         figure += f"; {changed}"
       line[column.heading] = figure
     lines.append(line)
-  return _markdown(lines)
+  return forms.render(lines, "markdown", raw=True)
 
 
 def claims(folder: pathlib.Path) -> str:
@@ -205,7 +197,7 @@ def claims(folder: pathlib.Path) -> str:
     line["difference"] = figures.difference(base, ours, column.metric)
     why = [claim["why"], collected.changed_code(folder / claim["runs"][0])]
     lines.append(line | {"holds?": claim["holds"], "why": "; ".join(filter(None, why))})
-  return _markdown(lines, left=7)
+  return forms.render(lines, "markdown", left=7, raw=True)
 
 
 def summary(folder: pathlib.Path) -> str:
@@ -219,7 +211,7 @@ def summary(folder: pathlib.Path) -> str:
     line["system"] = "; ".join(filter(None, [*named, collected.changed_code(place)]))
     line["ours"] = figures.cell(scores, column.metric) + figures.groups_of(scores)
     lines.append(line | {"paper": one["paper"]})
-  return _markdown(lines, left=4)
+  return forms.render(lines, "markdown", left=4, raw=True)
 
 
 def commands(runs: Sequence[Run | Peer], folder: pathlib.Path | None = None) -> list[str]:
