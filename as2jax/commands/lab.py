@@ -281,13 +281,14 @@ def distill(
 
   if settings and not cross_fit:
     raise InputError("--set is for the job of --cross-fit")
-  job = None
+  values = {}
   if cross_fit:
     values = overrides.parse(job_files.load(cross_fit, allow_code), settings)
-    job = distil.CrossFit(cross_fit, folds, values)
   questions = mining.to_score(data, mined)
   options = {
-    "cross_fit": job,
+    "cross_fit": cross_fit,
+    "folds": folds,
+    "overrides": values,
     "allow_seen": allow_seen,
     "source": data,
     "allow_code": allow_code,

@@ -5,10 +5,10 @@ its scores. So a run is asked whether it has seen them, and without other teache
 trained on all folds of the questions but one, it scores the one that is left.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,14 @@ from as2jax.runtime.version import __version__
 CARD = "teachers.json"
 
 
-@dataclasses.dataclass(frozen=True)
-class CrossFit:
-  """A job (its name with its words) that is trained once a fold of the questions, 2 or more."""
-
-  job: str
-  folds: int
-  overrides: Mapping[str, Any]
-
-
 def distil(
   questions: Sequence[Question],
   output: epath.PathLike,
   teachers: Sequence[str],
   *,
-  cross_fit: CrossFit | None = None,
+  cross_fit: str = "",
+  folds: int = 2,
+  overrides: Mapping[str, Any] = MappingProxyType({}),
   allow_seen: bool = False,
   source: str = "",
   allow_code: bool = False,
@@ -59,7 +52,8 @@ def distil(
     questions: training questions; their labels are read by a cross-fitted job alone.
     output: a new folder.
     teachers: runs, published rankers, run files or JSON-lines; several are averaged.
-    cross_fit: a further teacher.
+    cross_fit: a further teacher, a job (its name with its words) that is trained once a fold of the
+      questions, 2 or more, with these `overrides`.
     allow_seen: whether a run may score questions that it was trained on.
     source: of the data, for the provenance.
     allow_code, label: of the teachers, the second of those that are no runs; see `as2jax.load`.
@@ -70,7 +64,7 @@ def distil(
   """
   where = source or "the data"
   with open_working(output) as (folder, working):
-    if not teachers and cross_fit is None:
+    if not teachers and not cross_fit:
       raise InputError("no teacher: give --teacher or --cross-fit")
     asked = [question for question in questions if question.candidates]
     if not asked:
@@ -87,9 +81,9 @@ def distil(
       found, fact = _scores_of(teacher, asked, allow_seen, allow_code, label)
       scores.append(np.concatenate(found))
       facts.append(fact)
-    if cross_fit is not None:
-      scores.append(np.concatenate(_cross_fitted(asked, cross_fit, working)))
-      facts.append({"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides})
+    if cross_fit:
+      scores.append(np.concatenate(_cross_fitted(asked, cross_fit, folds, overrides, working)))
+      facts.append({"cross_fit": cross_fit, "folds": folds, **overrides})
     ends = np.cumsum(list(map(len, ids)))
     soft = np.split(rankings.averaged(scores), ends[:-1])
     (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
@@ -172,23 +166,27 @@ def _trained_on(run: Run) -> set[str]:
 
 
 def _cross_fitted(
-  questions: Sequence[Question], cross_fit: CrossFit, working: epath.Path
+  questions: Sequence[Question],
+  job: str,
+  folds: int,
+  overrides: Mapping[str, Any],
+  working: epath.Path,
 ) -> list[np.ndarray]:
   """Score each question by a teacher that was trained on the other folds."""
   scores: dict[int, np.ndarray] = {}
-  for fold in range(cross_fit.folds):
+  for fold in range(folds):
     here, others = [], []
     for i, question in enumerate(questions):
       # By the text, so that equal questions are never apart.
       number = int(hashlib.sha256(question.text.encode()).hexdigest(), 16)
-      if number % cross_fit.folds == fold:
+      if number % folds == fold:
         here.append(i)
       else:
         others.append(question)
     answered = sum(bool(question.positives) for question in others)
     if not here or not answered:
       raise InputError(
-        f"fold {fold + 1} of {cross_fit.folds} leaves {len(here)} questions to score and {answered} "
+        f"fold {fold + 1} of {folds} leaves {len(here)} questions to score and {answered} "
         "with an answer to train on; give fewer folds"
       )
     # Stopped and begun again on other questions or folds, it is another teacher.
@@ -196,10 +194,7 @@ def _cross_fitted(
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "train.jsonl", "".join(map(_lines, others)))
     run = opening.train(
-      cross_fit.job,
-      str(folder / "run"),
-      data={"train": str(folder / "train.jsonl")},
-      overrides=cross_fit.overrides,
+      job, str(folder / "run"), data={"train": str(folder / "train.jsonl")}, overrides=overrides
     )
     found = _of_ranker(run.ranker(), [questions[i] for i in here])
     scores.update(zip(here, found, strict=True))

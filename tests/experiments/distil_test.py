@@ -201,17 +201,16 @@ def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, mo
 
   monkeypatch.setattr(distil.opening, "train", train)
   doubled = (*QUESTIONS, Question("again", QUESTIONS[0].text, QUESTIONS[1].candidates))
-  fit = distil.CrossFit("recommended:accurate", 3, {"epochs": 1})
-  content = distil.distil(doubled, tmp_path / "out", [], cross_fit=fit)
+  fit = {"cross_fit": "recommended:accurate", "folds": 3, "overrides": {"epochs": 1}}
+  content = distil.distil(doubled, tmp_path / "out", [], **fit)
   assert len(trained) == 3 and content["pairs"] == 50
   assert set.union(*(known for *_, known in trained)) == {q.text for q in QUESTIONS}
   assert content["teachers"] == [{"cross_fit": "recommended:accurate", "folds": 3, "epochs": 1}]
   # A teacher that was left behind by other folds is not taken for one of these.
-  fit_twice = distil.CrossFit("recommended:accurate", 2, {"epochs": 1})
-  distil._cross_fitted(doubled, fit_twice, tmp_path)
+  distil._cross_fitted(doubled, "recommended:accurate", 2, {"epochs": 1}, tmp_path)
   assert len({pathlib.Path(output).parent.name for output in folders}) == 5
   with pytest.raises(InputError, match="leaves 0 questions to score|to train on; give fewer folds"):
-    distil.distil(QUESTIONS[:1], tmp_path / "y", [], cross_fit=fit)
+    distil.distil(QUESTIONS[:1], tmp_path / "y", [], **fit)
 
 
 @pytest.mark.slow
