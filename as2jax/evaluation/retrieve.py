@@ -23,7 +23,7 @@ from as2jax.evaluation.retrieval_metrics import (
   Standing,
   right_entries,
 )
-from as2jax.runtime import bound, processes
+from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import digest_of_arrays
 
@@ -175,8 +175,6 @@ def write(
 ) -> None:
   """Write `run.trec` (the best of each query), `qrels.trec`, `qrels-any.trec`, `per_question.tsv`."""
   folder = epath.Path(folder)
-  if processes.first():
-    folder.mkdir(parents=True, exist_ok=True)
   ids = [query.id for query in pool.queries]
   named = lambda every: [[pool.passages[i].id for i in entries] for entries in every]
   trec_files.write_run(folder / "run.trec", ids, named(ranked.entries), ranked.scores, tag)

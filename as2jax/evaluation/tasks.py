@@ -17,7 +17,6 @@ from as2jax.data.record import Pool, Question
 from as2jax.data.retrieval import Retrieval, with_candidates
 from as2jax.evaluation import exact_search, metrics, results, retrieval_metrics, retrieve
 from as2jax.evaluation.results import Evaluation, Outcome
-from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -109,8 +108,6 @@ def write(
 ) -> None:
   """Write `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
   folder = epath.Path(folder)
-  if processes.first():
-    folder.mkdir(parents=True, exist_ok=True)
   names, ids, labels = columns_of(questions)
   trec_files.write_per_question(folder / "per_question.tsv", names, labels, evaluation.per_question)
   ranked, their_scores = [], []

@@ -214,7 +214,6 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
   }
-  folder.mkdir(parents=True, exist_ok=True)
   write_whole(folder / "config.json", json.dumps(sizes))
   write_whole(folder / "vocab.txt", "\n".join((*MARKS, *words, "")))
   family, fields = transformer_folder.read_family(folder)

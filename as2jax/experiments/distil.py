@@ -86,7 +86,6 @@ def distil(
       facts.append({"cross_fit": cross_fit, "folds": folds, **overrides})
     ends = np.cumsum(list(map(len, ids)))
     soft = np.split(rankings.averaged(scores), ends[:-1])
-    (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
     names = [question.id for question in asked]
     trec_files.write_run(folder / "eval" / "train" / FILE, names, ids, soft, "teachers")
     content = {
@@ -191,7 +190,6 @@ def _cross_fitted(
       )
     # Stopped and begun again on other questions or folds, it is another teacher.
     folder = working / f"fold-{fold}-{fingerprint(others)[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "train.jsonl", "".join(map(_lines, others)))
     run = opening.train(
       job, str(folder / "run"), data={"train": str(folder / "train.jsonl")}, overrides=overrides

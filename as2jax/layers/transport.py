@@ -15,6 +15,8 @@ from ott.geometry.geometry import Geometry
 from ott.problems.linear.linear_problem import LinearProblem
 from ott.solvers.linear.sinkhorn import Sinkhorn
 
+from as2jax.layers.vectors import norm
+
 GRADIENTS = ("envelope", "unrolled")
 
 
@@ -25,9 +27,7 @@ def distances(x: Float[Array, "*p n d"], y: Float[Array, "*p m d"]) -> Float[Arr
   digits of small distances. The gradient is two matrix products, whose error is no larger than that
   of rounding x and y.
   """
-  squared = jnp.sum(jnp.square(x[..., :, None, :] - y[..., None, :, :]), axis=-1)
-  zero = squared == 0  # `squared > 0` would make NaN the smallest of distances
-  return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squared)))
+  return norm(x[..., :, None, :] - y[..., None, :, :])
 
 
 def _distances_forward(x, y):
