@@ -13,6 +13,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import dataset as datasets
+from as2jax.data import tables
 from as2jax.data.lines import Lines
 from as2jax.data.record import Question
 from as2jax.data.text import word_tokenizer
@@ -63,12 +64,7 @@ def train(
   from gensim.models import Word2Vec
 
   output = epath.Path(output)
-  try:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    if output.is_dir():
-      raise IsADirectoryError(f"{output} is a directory")
-  except OSError as error:  # before anything is trained
-    raise InputError(f"{output} cannot be written ({error}); give the path of a file") from error
+  tables.check_target(str(output), forms=("",))  # before anything is trained
   sentences, count = [], 0
   for words in word_tokenizer.split(texts, lower=lower, treebank=treebank):
     count += 1

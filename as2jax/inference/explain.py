@@ -303,8 +303,7 @@ def make(
 
   """
   output = epath.Path(output)
-  if output.suffix.lower() not in FORMS:
-    raise InputError(f"--output={output}: name a file that ends in {', '.join(FORMS)}")
+  tables.check_target(str(output), forms=FORMS)
   opened = Run(run, allow_code=allow_code)
   config, seed = opened.config, opened.check_seed(seed)
   if question_id and not (question or candidates or previous or following):
@@ -318,7 +317,6 @@ def make(
     )
   panels = Words(opened, asked).similarities(opened.ranker(seed))
   try:
-    output.parent.mkdir(parents=True, exist_ok=True)
     draw(panels, output, opened.folder.name)
     for panel in panels:
       mode = f".{panel.mode.replace(' ', '-')}" if panel.mode else ""

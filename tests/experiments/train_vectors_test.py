@@ -99,7 +99,7 @@ def test_the_same_again_in_another_process(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named_before_training(tmp_path):
   (tmp_path / "file").write_text("")
-  for place, pattern in (("file/v.txt", "cannot be written"), ("", "is a directory")):
+  for place, pattern in (("file/v.txt", "cannot be written"), ("", "it is a folder")):
     with pytest.raises(InputError, match=pattern):
       train(iter(()), tmp_path / place, {}, **SMALL)
 
