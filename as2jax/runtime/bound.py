@@ -53,11 +53,12 @@ def write_record(folder: epath.PathLike, content: dict[str, Any]) -> None:
 
 
 def file(folder: epath.PathLike, name: str | os.PathLike) -> epath.Path:
-  """Returns the path of a run's file; InputError where it is not what the run wrote.
+  """Returns the path of a run's file; InputError where it is not what the run wrote, or no file.
 
   A file that the record does not name is bound by nothing; of a record without digests a line says so.
   """
   path, name, content = epath.Path(folder) / name, os.fspath(name), read(folder)
+  files.refuse_others(path)
   # A record of an earlier version has the digest of the results alone.
   known = content.get(FILES, {"results.json": [content.get("results")]})
   if content and FILES not in content and str(folder) not in _unbound:
