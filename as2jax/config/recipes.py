@@ -7,7 +7,8 @@ whose comment says so.
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from ml_collections import ConfigDict, FieldReference
 from ml_collections.config_dict import placeholder
@@ -483,16 +484,9 @@ def recommended(config: ConfigDict, kind: str, argument: str, own: tuple[str, ..
   ):
     encoder = config.encoder.get_oneway_ref("pretrained")
     for key, of_minilm in (("rate", 1e-4), ("warmup", 0.5)):
-      by_encoder = _Computed(_of_encoder, (encoder, of_minilm))
+      by_encoder = SimpleNamespace(fn=_of_encoder, args=(encoder, of_minilm))
       config.optimizer[key] = FieldReference(config.optimizer[key], float, by_encoder)
   return config
-
-
-class _Computed(NamedTuple):
-  """An operation of a FieldReference: what is called with its value and these arguments."""
-
-  fn: Callable[..., Any]
-  args: tuple[Any, ...]
 
 
 def _of_encoder(otherwise: float, encoder: str, of_minilm: float) -> float:
