@@ -54,8 +54,9 @@ def _lists(
 
 @dataclasses.dataclass(frozen=True)
 class ScoreLoss(Loss):
-  """Reads one score a pair of question and candidate."""
+  """Reads one score a pair of question and candidate, multiplied by `scale`."""
 
+  scale: float
   layouts: ClassVar[tuple[str, ...]] = ("pairs", "single")
   outputs: ClassVar[tuple[str, ...]] = ("scores",)
 
@@ -67,8 +68,6 @@ class ListSoftmax(ScoreLoss):
   InfoNCE (van den Oord et al. 2018, eq. 4) over a question's own candidates. The question's other
   positives are in no denominator. Labels above 0 are positive.
   """
-
-  scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     scores, labels, same = _lists(output, batch, self.scale)
@@ -85,8 +84,6 @@ class RankNet(ScoreLoss):
   ln(1 + exp(s_j − s_i)) where candidate i has the greater label (RankNet, Burges et al. 2005, eq.
   3); the mean is over the pairs of a question first. Labels may be graded.
   """
-
-  scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     scores, labels, same = _lists(output, batch, self.scale)
@@ -106,7 +103,6 @@ class Distillation(ScoreLoss):
   2, over a list); τ is `temperature`. Labels are not read, and candidates without one count, too.
   """
 
-  scale: float
   temperature: Annotated[float, Above(0)]
   reads_unlabelled: ClassVar[bool] = True
   inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)

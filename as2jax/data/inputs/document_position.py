@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,7 +17,6 @@ class DocumentPosition(Input):
   """Gives ln(1 + i), float32, of the candidate that is sentence i of its document, from 0."""
 
   name: ClassVar[str] = "document_position"
-  level: ClassVar[str] = "example"
 
   def bind(self, resources: Resources) -> "DocumentPosition":
     """Refuse data whose candidates are no sentences in order, or whose neighbours are changed."""
@@ -36,10 +35,6 @@ class DocumentPosition(Input):
     examples, known = tables.examples, [places(question) for question in questions]
     of_examples = zip(examples.question.tolist(), examples.candidate.tolist(), strict=True)
     return np.log1p(np.asarray([known[q][c] for q, c in of_examples], np.float32))
-
-  def spec(self) -> tuple[tuple[int, ...], Any]:
-    """Return one float32 an example."""
-    return (), np.float32
 
 
 def places(question: Question) -> list[int]:

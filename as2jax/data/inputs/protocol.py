@@ -61,7 +61,7 @@ class Input:
   """
 
   name: ClassVar[str]
-  level: ClassVar[Level]
+  level: ClassVar[Level] = "example"
   needs_words: bool = False
   training_only: ClassVar[bool] = False
 
@@ -99,8 +99,8 @@ class Input:
     )
 
   def spec(self) -> tuple[tuple[int, ...], Any] | None:
-    """Return the shape of a row of `columns` and its dtype; None where `columns` is None."""
-    raise NotImplementedError(f"{type(self).__name__} defines no spec()")
+    """Return the shape of a row of `columns` and its dtype, one float32; None where `columns` is None."""
+    return (), np.float32
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
     """Return what `results.json` says of this input in the training data, ready for JSON."""

@@ -34,7 +34,6 @@ class FirstStageRanking(Input):
   ranking: "Ranking | None" = None
 
   name: ClassVar[str] = "first_stage_ranking"
-  level: ClassVar[str] = "example"
 
   def bind(self, resources: Resources) -> "FirstStageRanking":
     """Read the run files of all splits that the config's mode needs.
@@ -192,7 +191,6 @@ class TeacherScores(Input):
   teachers: tuple[tuple[str, Scores], ...] = ()
 
   name: ClassVar[str] = "teacher_scores"
-  level: ClassVar[str] = "example"
   training_only: ClassVar[bool] = True
 
   def bind(self, resources: Resources) -> "TeacherScores":
@@ -225,10 +223,6 @@ class TeacherScores(Input):
     for file, scores in self.teachers:
       total.append([score_of(file, scores, questions[q], c) for q, c in pairs])
     return averaged(total)
-
-  def spec(self) -> tuple[tuple[int, ...], Any]:
-    """Return one float32 an example."""
-    return (), np.float32
 
 
 def averaged(teachers: Sequence[Sequence[float]]) -> Float32[np.ndarray, "e"]:

@@ -65,10 +65,6 @@ class DocumentFrequency(Input):
     )
     return np.where(np.asarray(units.word_role) == ROLES["question"], asked, written)
 
-  def spec(self) -> tuple[tuple[int, ...], Any]:
-    """Return one float32 a word."""
-    return (), np.float32
-
 
 Fitted = Mapping[str, Any]
 Form = Literal["by_length", "counts", "shares"]
@@ -86,7 +82,6 @@ class WordOverlap(Input):
   """
 
   name: ClassVar[str] = "word_overlap"
-  level: ClassVar[str] = "example"
   form: Form = "by_length"
   standardise: bool = False
 
@@ -171,10 +166,6 @@ class StopWords(Input):
   ) -> Float32[np.ndarray, "w"]:
     """Return `1 - kept`."""
     return (~kept(tables.units)).astype(np.float32)
-
-  def spec(self) -> tuple[tuple[int, ...], Any]:
-    """Return one float32 a word."""
-    return (), np.float32
 
 
 def kept(units: UnitTable) -> Bool[np.ndarray, "w"]:
