@@ -48,7 +48,7 @@ def render(
     bold: (row, column) of cells in bold type, both from 0, the head not counted; not of text and CSV.
 
   """
-  if rows and isinstance(rows[0], Mapping):
+  if not rows or isinstance(rows[0], Mapping):
     names = list(dict.fromkeys(name for row in rows for name in row))
     rows = [names, *([row.get(name) for name in names] for row in rows)]
   if form == "csv":

@@ -144,9 +144,6 @@ class FeatureBased(System):
       pool(self.token_vectors(batch, train=train), batch.tokens, batch.units, "mean")
     )
 
-  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    return {"cosine": cosine(*pair)}
-
   def __call__(self, batch: Batch, *, train: bool) -> FeatureOutput:
     units = self.encode(batch, train=train).units
     question, candidate = (take(units, batch.examples.members[..., k]) for k in range(2))

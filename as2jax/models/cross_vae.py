@@ -291,9 +291,6 @@ class CrossVAE(System):
       by_side[side] = {name: value for name, value in values.items() if value is not None}
     return by_side
 
-  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    return {"cosine": cosine(*pair)}
-
   def _text(self, batch: Batch, k: int) -> Text:
     examples, size = batch.examples, getattr(self, f"{SIDES[k]}_length")
     return gather_text(batch.tokens, batch.units, examples.members[..., k], examples.mask, size)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.data.record import Question
+from as2jax.layers.vectors import cosine
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
@@ -136,8 +137,8 @@ class System(nn.Module):
     raise NotImplementedError(f"{type(self).__name__} defines no encode(batch, *, train)")
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    """Return scores (higher is better) of questions `[p, d]` with candidates `[p, d]`, by name."""
-    raise NotImplementedError(f"{type(self).__name__} defines no compare(pair, *, train)")
+    """Return scores (higher is better) of questions `[p, d]` with candidates, by name: their cosine."""
+    return {self.ranking_score: cosine(*pair)}
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
     """Return the vector of each token, of which `as2jax.inference.explain` takes cosines."""
