@@ -16,13 +16,13 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 249,
-  "product lines": 41_400,
-  "product statements": 24_250,
+  "product files": 253,
+  "product lines": 42_050,
+  "product statements": 24_530,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 30_250,
-  "tracked files": 699,
+  "test lines": 29_700,
+  "tracked files": 657,
   "words of Markdown": 11_500,  # outside tables and code
 }
 
