@@ -63,11 +63,21 @@ SLOW = (ROOT / "tests" / "slow.txt").read_text().splitlines()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-  """Marks as slow what `slow.txt` names: it costs seconds, and a quicker test proves the same kind."""
+def pytest_collection_modifyitems(config, items):
+  """Marks as slow what `slow.txt` names: it costs seconds, and a quicker test proves the same kind.
+
+  A line that names no test of the files which are collected whole ends the session.
+  """
+  names = set()
   for item in items:
-    if item.nodeid in SLOW or item.nodeid.partition("[")[0] in SLOW:
+    own = {item.nodeid, item.nodeid.partition("[")[0]}
+    names |= own
+    if own.intersection(SLOW):
       item.add_marker("slow")
+  files = {name.partition("::")[0] for name in names}
+  stale = [line for line in SLOW if line.partition("::")[0] in files and line not in names]
+  if stale and not any("::" in argument for argument in config.args):
+    raise pytest.UsageError(f"tests/slow.txt names no test: {', '.join(stale)}")
 
 
 def pytest_collection_finish():
