@@ -48,10 +48,10 @@ ROWS = {
   "openvino-bfloat16": ("rank", "the same, bfloat16", "sentences/s"),
   "openvino-int8": ("rank", "the same, 8 bits", "sentences/s"),
   "serve": ("serve", "the service, 32 clients, ten candidates", "requests/s"),
-  "ready-rank": ("ready", "`as2jax rank` of two candidates, as a process", "s"),
-  "ready-load": ("ready", "`as2jax.load` and a first `rank`, imports included", "s"),
+  "ready-rank": ("ready", "`rank` of two candidates, as a process", "s"),
+  "ready-load": ("ready", "`load` and a first `rank`, imports included", "s"),
   "ready-warm-up": ("ready", "`warm_up` of MiniLM", "s"),
-  "ready-serve": ("ready", "`as2jax serve`, to its first answer", "s"),
+  "ready-serve": ("ready", "`serve`, to its first answer", "s"),
   "ready-train": ("ready", "training on WikiQA, to the end of the first step", "s"),
   "start": ("start", "second start of `train` on a large file, to its first step", "s"),
 }
