@@ -362,5 +362,5 @@ def summary(content: dict[str, Any], folder: str) -> str:
     lines.append(f"       as2jax index {folder} FILE -o ANSWERS.index")
   lines.append(f"       as2jax compare OTHER_RUN {folder}{option}")
   if content.get("parameters", {}).get("all"):
-    lines.append(f"       as2jax export {folder} FOLDER")
+    lines.append(f"       as2jax export {folder} FOLDER   (most bi-encoders and cross-encoders)")
   return "\n".join(lines)

@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import pathlib
 import resource
-import socket
 import tempfile
 import threading
 import time
@@ -26,6 +25,7 @@ from as2jax.data.record import Question
 from as2jax.encoders.hub import resolve
 from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
+from launch.benchmarks.start import free_port
 
 Scores = Callable[[Sequence[Question]], Sequence[np.ndarray]]
 QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 32
@@ -203,10 +203,7 @@ def served(source: str, blocks: int, measure: Callable, unit: str) -> dict[str, 
 
   from as2jax.inference import serve
 
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
-  ranker = as2jax.load(source)
+  port, ranker = free_port(), as2jax.load(source)
   patient = serve.Limits(queue=600)  # a slow machine is measured, too
   server = serve.server(serve.application(ranker, limits=patient), "127.0.0.1", port)
   thread = threading.Thread(target=server.run)

@@ -17,7 +17,7 @@ from typing import Any
 from as2jax.config import words
 from as2jax.encoders.hub import resolve
 from as2jax.runtime.errors import InputError
-from launch.benchmarks.start import environment, to_first_step
+from launch.benchmarks.start import environment, free_port, to_first_step
 
 CANDIDATES = ["A glacier cave is formed within the ice.", "Ice is frozen water."]
 QUESTION = "how are glacier caves formed"
@@ -100,12 +100,11 @@ def trained(cache: pathlib.Path, _: str) -> dict[str, float]:
 
 def served(cache: pathlib.Path, source: str) -> dict[str, float]:
   """Return the seconds from the command to the first answer; `all programs` until every program is compiled."""
-  log, began = cache / "serve.txt", time.monotonic()
-  command = [sys.executable, "-m", "as2jax", "serve", source, "--port", "8973"]
+  log, port, began = cache / "serve.txt", free_port(), time.monotonic()
+  command = [sys.executable, "-m", "as2jax", "serve", source, "--port", f"{port}"]
   body = json.dumps({"query": QUESTION, "texts": CANDIDATES}).encode()
-  request = urllib.request.Request(
-    "http://127.0.0.1:8973/rerank", body, {"content-type": "application/json"}
-  )
+  place, header = f"http://127.0.0.1:{port}/rerank", {"content-type": "application/json"}
+  request = urllib.request.Request(place, body, header)
   with log.open("w") as file:
     process = subprocess.Popen(command, env=environment(cache), stdout=file, stderr=file)
   try:

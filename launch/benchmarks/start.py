@@ -6,6 +6,7 @@ The first prepares, tokenises and keeps; the second, in another folder, finds wh
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,13 @@ def own_gib(pid: int) -> float:
     re.search(r"^RssAnon:\s*(\d+) kB", path.read_text(), re.MULTILINE) if path.exists() else None
   )
   return int(found[1]) / 2**20 if found else 0.0
+
+
+def free_port() -> int:
+  """Return a port of this machine that nothing listens on."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    return free.getsockname()[1]
 
 
 def environment(cache: pathlib.Path) -> dict[str, str]:
