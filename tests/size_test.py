@@ -22,8 +22,8 @@ LIMITS = {
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
   "test lines": 29_700,
-  "tracked files": 659,
-  "words of Markdown": 11_500,  # outside tables and code
+  "tracked files": 657,
+  "words of Markdown": 11_450,  # outside tables and code
 }
 
 
