@@ -361,6 +361,6 @@ def summary(content: dict[str, Any], folder: str) -> str:
   if content["task"] == "retrieve":
     lines.append(f"       as2jax index {folder} FILE -o ANSWERS.index")
   lines.append(f"       as2jax compare OTHER_RUN {folder}{option}")
-  if content.get("parameters", {}).get("all"):
-    lines.append(f"       as2jax export {folder} FOLDER   (most bi-encoders and cross-encoders)")
+  if content.get("exportable"):
+    lines.append(f"       as2jax export {folder} FOLDER")
   return "\n".join(lines)

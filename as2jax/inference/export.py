@@ -21,7 +21,7 @@ from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transfor
 from as2jax.encoders import family as families
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
-from as2jax.models.system import PublishedForm, System
+from as2jax.models.system import PublishedForm, published_form
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock
@@ -75,60 +75,6 @@ def export(
     finally:
       shutil.rmtree(scratch, ignore_errors=True)
   return output
-
-
-def published_form(model: System) -> PublishedForm:
-  """Returns the published form of a model; InputError where no original architecture has its scores."""
-  form = model.published_form()
-  if form is None:
-    raise InputError(
-      f"{type(model).__name__} has no counterpart in sentence-transformers; exported are "
-      "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders of a pair without model.position"
-    )
-  try:
-    family = families.of(model.encoder)
-  except TypeError as error:
-    known = ", ".join(families.transformers())
-    raise InputError(f"the encoder {error}: exported are models over {known}") from None
-  if registry.find(registry.ENCODERS, family.name, "encoder.name") is not type(model.encoder):
-    raise InputError(
-      f"the encoder {type(model.encoder).__name__} is a class of your own, which the original "
-      "libraries do not have"
-    )
-  if "attention" in form.pooling:
-    raise InputError(
-      "model.pooling = 'attention': sentence-transformers has no pooling with a learned query; "
-      f"poolings that it has: {', '.join(sorted(sentence_folder.POOLINGS.values()))}"
-    )
-  if form.token.startswith("cosine"):
-    raise InputError(
-      f"model.head = {form.token!r}: sentence-transformers has no layer that compares the two texts of a "
-      "pair; use the run as it is (as2jax rank, as2jax serve), or train with model.head = 'mean'"
-    )
-  if not form.typed and family.token == "cls_last":
-    raise InputError(
-      f"model.token_types = 'zero': {family.classes} without token types is another model; train with "
-      "model.token_types = 'own'"
-    )
-  if form.kind != "sequence_classifier":
-    return form
-  # A list of modules has any layers; a family's classifier its own, and reads one token.
-  if not family.head or form.token == "mean":
-    layers = (("dense", 1, "identity", True),)
-    if form.pooler:
-      layers = (("dense", model.encoder.hidden_size, "tanh", True), *layers)
-    return dataclasses.replace(form, kind="reranker", pooling=(form.token,), layers=layers)
-  if form.token != family.token:
-    raise InputError(
-      f"model.token = {form.token!r}: {family.classes}ForSequenceClassification reads "
-      f"{family.token!r} alone"
-    )
-  if not form.pooler and not family.bare_head:
-    raise InputError(
-      f"model.pooler = False: {family.classes}ForSequenceClassification always has a tanh layer "
-      "before its head; set model.pooler to True in training"
-    )
-  return form
 
 
 def write(

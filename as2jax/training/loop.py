@@ -24,6 +24,7 @@ from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
 from as2jax.encoders import open_encoder
 from as2jax.evaluation import diagnostics, predict, results, tasks
+from as2jax.models.system import exportable
 from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock
@@ -359,6 +360,7 @@ class Trainer:
       # No step was taken, and every parameter is a pretrained one.
       "deterministic": self.step == 0 and self.start is None and not drawn,
       "parameters": {"all": trainable + frozen, "trainable": trainable},
+      "exportable": exportable(self.components.model),
       "examples": len(self.batcher.examples),
       "sampler": self.config.batch.sampler,
       "units": len(units.lengths),

@@ -61,12 +61,7 @@ GPU = """bert-base:triplet modernbert-base:score ettin-17m:score bert-base:cross
 ROWS["breakdown"] = ("gpu", "a triplet step of BERT-base, and where its time goes", "ms")
 ROWS |= {case: ("gpu", f"{case}, bfloat16", "examples/s") for case in GPU.split()}
 TRAINER = ("sentence_transformers", "datasets", "accelerate")  # the packages that it needs
-PHASES = (
-  "load",
-  "first rank",
-  "all programs",
-  "first epoch begins",
-)  # of the rows of `ready`, in seconds
+PHASES = ("load", "first rank", "all programs", "first epoch begins")  # of `ready`, in seconds
 KINDS = tuple(dict.fromkeys(kind for kind, *_ in ROWS.values()))
 
 
@@ -257,14 +252,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         continue
       print(f"== {row} on {devices.processor()}", flush=True)
       before = used()
-      if flags.kind == "start":
-        from launch.benchmarks import start
-
-        sides = {"as2jax": start.run(flags.pairs)}
-      elif flags.kind == "ready":
+      if flags.kind in ("start", "ready"):
         from launch.benchmarks import ready
 
-        sides = ready.run(row, flags.blocks, measure, ROWS[row][2])
+        if row == "start":
+          sides = {"as2jax": ready.start(flags.pairs)}
+        else:
+          sides = ready.run(row, flags.blocks, measure, ROWS[row][2])
       elif row == "breakdown":
         from launch.benchmarks import breakdown
 

