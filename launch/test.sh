@@ -29,9 +29,9 @@ if "$VENV/bin/python" -c 'import torch' 2>/dev/null ||
 else
   echo "no CPU build of torch 2.13.0 in the index: tests against it skip"
 fi
-# The compiler for TPUs, in a folder of its own (as2jax/experiments/compile/chips.py says why).
+# The compiler for TPUs, in a folder of its own (as2jax/experiments/compile.py says why).
 if [ ! -e .libtpu/libtpu/libtpu.so ]; then
-  libtpu=$("$VENV/bin/python" -c 'from as2jax.experiments.compile import chips; print(chips.asked())')
+  libtpu=$("$VENV/bin/python" -c 'from as2jax.experiments import compile; print(compile.asked())')
   "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --target .libtpu \
     "$libtpu" 2>/dev/null || echo "no $libtpu in the index: compiles for TPUs skip"
 fi

@@ -22,13 +22,13 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "data/tables data/user_files data/source data/dataset": f"{TABLES},index",
   "evaluation/results evaluation/retrieve evaluation/tasks runtime/sharding": "train,evaluate",
   "evaluation/run_scores": "compare,report",
-  "experiments/compile/chips experiments/compile/compiled": "lab compile",
+  "experiments/compile": "lab compile",
   "experiments/distil experiments/working_folder": "lab distill",
   "experiments/mine experiments/working_folder": "lab mine",
   "experiments/near_duplicates": "data near-duplicates",
   "experiments/papers/measured": "lab measured",
   "experiments/papers/plan": "lab paper",
-  "experiments/sweeps/points": "lab sweep",
+  "experiments/sweep": "lab sweep",
   "experiments/train_vectors": "lab vectors",
   "inference/explain": "explain",
   "inference/export": "export",
@@ -41,13 +41,13 @@ PRINTED = {  # modules -> the verbs that may print their messages
   "runtime/registry inference/index": "search,lab sweep,lab mine,lab distill,lab compile",
 }
 # Of `python -m as2jax.main`, of its processes and of style sheets.
-OTHERS = "main inference/reevaluate runtime/errors runtime/processes experiments/sweeps/local_executor report/figures"
+OTHERS = "main inference/reevaluate runtime/errors runtime/processes report/figures"
 # What only a command reaches, and what is no message.
 COMMANDS_ALONE = (
   "config/overrides evaluation/run_scores inference/connections inference/explain inference/export "
   "report/figures report/make runtime/errors runtime/processes runtime/profiling"
 )
-FRAGMENT = re.compile(r" ?--[a-zX.]+(=X)?|.*(runs/X)")
+FRAGMENT = re.compile(r" ?--[a-zX.]+(=(rerun:)?X)?|.*(runs/X)")
 FOREIGN = re.compile(r"(pip install|xprof|hf) [^`;:(]*")
 
 

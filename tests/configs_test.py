@@ -286,7 +286,7 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   "name", [*STRUCTURES, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)]
 )
 def test_every_structure_passes_the_shapes_of_its_step(name):
-  from as2jax.experiments.compile import compiled
+  from as2jax.experiments import compile as compiled
   from as2jax.training.describe import describe
 
   config, mesh = jobs.load(name), sharding.make_mesh()

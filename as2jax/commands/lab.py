@@ -45,19 +45,18 @@ def run_sweep(
 
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides
-  from as2jax.experiments.sweeps import local_executor
-  from as2jax.experiments.sweeps import points as sweep_points
+  from as2jax.experiments import sweep
 
   if bool(file) == bool(axes) or (axes and not base):
     raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
   if "://" in target:
     raise InputError(f"--output={target}: runs on this machine want a local folder")
-  named, points = sweep_points.load(file) if file else (base, [])
+  named, points = sweep.load(file) if file else (base, [])
   base = base or named
   start = job_files.load(base, allow_code)
-  points = points or sweep_points.grid(base, axes)
+  points = points or sweep.grid(base, axes)
   folder = pathlib.Path(target).absolute()
-  jobs = sweep_points.plan(
+  jobs = sweep.plan(
     base,
     points,
     seeds=overrides.seeds_of(seeds) if seeds else (),
@@ -66,14 +65,12 @@ def run_sweep(
   if prepare is not None:
     if prepare >= len(jobs):
       raise InputError(f"--prepare={prepare}: the sweep has {len(jobs)} runs, from 0 on")
-    local_executor.write_config(folder / jobs[prepare].id, jobs[prepare])
+    sweep.write_config(folder / jobs[prepare].id, jobs[prepare])
     print(folder / jobs[prepare].id)
     return
-  sweep_points.write_manifest(folder, jobs)
-  failed = local_executor.execute(jobs, folder, parallel=parallel) if parallel else {}
-  from as2jax.experiments.sweeps import table  # with numpy and all that reads results
-
-  print(table.collect(folder, jobs))
+  sweep.write_manifest(folder, jobs)
+  failed = sweep.execute(jobs, folder, parallel=parallel) if parallel else {}
+  print(sweep.collect(folder, jobs))
   raise typer.Exit(int(bool(failed)))
 
 
@@ -97,9 +94,9 @@ def paper(
   import pathlib
 
   from as2jax.config import overrides
+  from as2jax.experiments import sweep
   from as2jax.experiments.papers import plan, rows
   from as2jax.experiments.papers import tables as paper_tables
-  from as2jax.experiments.sweeps import points
 
   if not tables:
     for name, table in rows.paper_tables().items():
@@ -109,7 +106,7 @@ def paper(
     raise InputError(f"--output={target}: give a local folder")
   choice = plan.Choice(
     tuple(filter(None, words.split(","))),
-    points.settings_of(settings),
+    sweep.settings_of(settings),
     overrides.seeds_of(seeds) if seeds else (),
   )
   failed = 0
@@ -136,13 +133,13 @@ def controlled(
 
   from as2jax.config import overrides
   from as2jax.experiments import controlled as controlled_tasks
-  from as2jax.experiments.sweeps import points
+  from as2jax.experiments import sweep
 
   if not tasks:
     for name, task in controlled_tasks.TASKS.items():
       print(f"{name:12s} {', '.join(task.systems)}: {task.about}")
     return
-  how = {"seeds": overrides.seeds_of(seeds), "settings": points.settings_of(settings)}
+  how = {"seeds": overrides.seeds_of(seeds), "settings": sweep.settings_of(settings)}
   for name in tasks:
     controlled_tasks.check(name)
   for name in tasks:
@@ -164,7 +161,7 @@ def compile_for(
   """Compiles a job's steps for absent TPUs. Memory, work, traffic; status 1 where it does not fit."""
   from as2jax.config import jobs as job_files
   from as2jax.config import overrides
-  from as2jax.experiments.compile import compiled
+  from as2jax.experiments import compile as compiled
 
   config = job_files.load(job, allow_code)
   raise typer.Exit(

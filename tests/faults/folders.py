@@ -17,8 +17,8 @@ import tiny
 import as2jax
 from as2jax.config import jobs
 from as2jax.evaluation import results, run_scores
-from as2jax.experiments.sweeps import points, table
-from as2jax.experiments.sweeps.local_executor import write_config
+from as2jax.experiments import sweep
+from as2jax.experiments.sweep import write_config
 from as2jax.inference.export import export
 from as2jax.inference.run import Run
 from as2jax.report import runs as report_runs
@@ -50,7 +50,7 @@ def kinds(base: pathlib.Path, place: pathlib.Path) -> dict[str, Kind]:
   export(bi_encoder, base / "export")
   texts = [f"document {i} of ice" for i in range(20)]
   as2jax.load(bi_encoder).index(texts, path=base / "index")
-  for job in (planned := points.plan(*SWEEP)):
+  for job in (planned := sweep.plan(*SWEEP)):
     write_config(base / "sweep" / job.id, job)
     config = jobs.of_run(str(base / "sweep" / job.id / "config.json"))
     train_and_evaluate(config, base / "sweep" / job.id)
@@ -74,7 +74,7 @@ def kinds(base: pathlib.Path, place: pathlib.Path) -> dict[str, Kind]:
     "encoder": Kind(begun, {"resumed": _resumed}, ("encoder", "run/encoder")),
     "export": Kind(base / "export", {"ranker": lambda folder: _ranker(as2jax.load(folder))}),
     "index": Kind(base / "index", {"search": _searched}),
-    "sweep": Kind(base / "sweep", {"table": lambda folder: table.collect(folder, planned)}),
+    "sweep": Kind(base / "sweep", {"table": lambda folder: sweep.collect(folder, planned)}),
   }
 
 

@@ -49,9 +49,8 @@ class Kills:
   """Commands over runs, files and an encoder in the folder `base`, a case at a time in `base`/case."""
 
   def __init__(self, base: pathlib.Path):
-    from as2jax.experiments import distil, mine  # noqa: F401  imported before the forks
+    from as2jax.experiments import distil, mine, sweep  # noqa: F401  imported before the forks
     from as2jax.experiments.papers import collected, measured, rows
-    from as2jax.experiments.sweeps import local_executor, table  # noqa: F401
     from as2jax.inference import export, index, modes, open  # noqa: F401
 
     self.base, self.out, self.log = base, base / "case" / "out", base / "log.txt"

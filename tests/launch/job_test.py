@@ -18,7 +18,7 @@ import yaml
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
-from as2jax.experiments.sweeps import points
+from as2jax.experiments import sweep
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Says what it was given, ends with 75 at SIGTERM, and holds the host until it ends.
@@ -102,7 +102,7 @@ def test_the_job_resolves(monkeypatch):
 def test_a_run_of_a_sweep_is_prepared_by_its_number(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(ROOT)
   file = "configs/ablations/cete_grid.py"
-  jobs = points.plan(*points.load(file))
+  jobs = sweep.plan(*sweep.load(file))
   command = ["lab", "sweep", file, "-o", str(tmp_path)]
   assert app.run([*command, "--prepare=1"]) == 0
   (said,) = capsys.readouterr().out.splitlines()

@@ -17,7 +17,7 @@ from as2jax import main
 from as2jax.commands import app
 from as2jax.config import check, jobs
 from as2jax.data.inputs import protocol as fitted
-from as2jax.experiments.sweeps import local_executor, points
+from as2jax.experiments import sweep
 from as2jax.inference import modes
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.system import published_form
@@ -122,10 +122,10 @@ def test_its_code_runs_only_where_the_caller_says_so(trained, tmp_path, monkeypa
 
 def test_a_run_of_its_sweep_may_run_its_code(config, module, tmp_path, monkeypatch):
   """A process of its own gets leave and this machine's folders by its command."""
-  job = points.job(config(data__root="/data"), "mine")
+  job = sweep.make_job(config(data__root="/data"), "mine")
   (tmp_path / "config.json").write_text(job.text)
   monkeypatch.setattr(registry, "_allowed", set())
-  command = [*local_executor.command(tmp_path)[3:], *local_executor.options(job)]
+  command = [*sweep.command(tmp_path)[3:], *sweep.options(job)]
   again, options = main.parse(command)
   assert options.allow_code and again.to_json(indent=2) == job.text
   with pytest.raises(InputError, match="my_ranker"):

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from as2jax.config import jobs
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
-from as2jax.experiments.compile import compiled
+from as2jax.experiments import compile as compiled
 from as2jax.models.system import System
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError

@@ -19,10 +19,10 @@ from as2jax.data.dataset import SPECS
 from as2jax.data.source import located
 from as2jax.encoders import hub, open_encoder, transformer_folder
 from as2jax.evaluation import results
+from as2jax.experiments import sweep
 from as2jax.experiments.papers import collected
 from as2jax.experiments.papers.rows import Run, Table
-from as2jax.experiments.sweeps import points
-from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.experiments.sweep import finished
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import cache_folder, data_folder
@@ -55,7 +55,7 @@ class Cell:
 
   title: str
   config: str = ""
-  jobs: tuple[points.Job, ...] = ()
+  jobs: tuple[sweep.Job, ...] = ()
   lacks: str = ""
   other: str = ""
   taken: pathlib.Path | None = None
@@ -125,7 +125,7 @@ def _jobs(
   choice: Choice,
   only: int | None = None,
   splits: Collection[str] = (),
-) -> tuple[points.Job, ...]:
+) -> tuple[sweep.Job, ...]:
   """Return a run's jobs, one a seed (or `only` that of the run that begins with this one).
 
   Each seed has runs of its own of all that it begins with, but for rankers without randomness.
@@ -149,7 +149,7 @@ def _jobs(
         raise InputError(f"it begins with {stage.config}: {error}") from error
       folders[key] = str(output / after[-1].id)
     whole = override(config, {**folders, "seeds": (seed,)}, f"{name}: ")
-    jobs.append(points.job(whole, title, after))
+    jobs.append(sweep.make_job(whole, title, after))
   return tuple(jobs)
 
 

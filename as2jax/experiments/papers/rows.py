@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from as2jax.config import jobs as job_files
-from as2jax.experiments.sweeps.points import settings_of
+from as2jax.experiments.sweep import settings_of
 from as2jax.runtime.errors import InputError
 
 PAGES = ("asbert", "cete", "cassie", "cross_vaes", "m2snet", "recipes")

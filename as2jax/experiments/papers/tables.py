@@ -17,13 +17,12 @@ from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation import tables as forms
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.significance import ONE_SEED
-from as2jax.experiments import figures
+from as2jax.experiments import figures, sweep
 from as2jax.experiments.papers import collected, rows
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Cells, Choice
 from as2jax.experiments.papers.rows import Column, Row, Table
-from as2jax.experiments.sweeps import local_executor
-from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.experiments.sweep import finished
 from as2jax.inference.run import Run
 from as2jax.runtime.files import write_whole
 
@@ -212,7 +211,7 @@ def make(
     failed: dict[str, str] = {}
     if parallel:
       jobs = [job for cell in cells.values() for job in cell.jobs if not cell.taken]
-      failed = local_executor.execute(jobs, output, parallel=parallel)
+      failed = sweep.execute(jobs, output, parallel=parallel)
     print(write(table, cells, output, choice, failed))
     if text := searches(table, cells, output):
       write_whole(output / f"{table.name}-searches.txt", text + "\n")

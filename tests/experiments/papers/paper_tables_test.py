@@ -11,11 +11,11 @@ from as2jax.commands import app
 from as2jax.data import trec_files
 from as2jax.evaluation import significance
 from as2jax.evaluation.results import note_evaluation
+from as2jax.experiments import sweep
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers import rows, tables
 from as2jax.experiments.papers.plan import Cell, Choice
 from as2jax.experiments.papers.rows import Column, Row, Run, Table
-from as2jax.experiments.sweeps import local_executor, points
 from as2jax.runtime.errors import InputError
 
 LEXICAL = "configs/wikiqa_baseline.py"
@@ -243,7 +243,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     results(output / jobs[-1].id, -0.05)
     return {jobs[0].id: "no room"}
 
-  monkeypatch.setattr(local_executor, "execute", execute)
+  monkeypatch.setattr(sweep, "execute", execute)
   plan = paper_plan.plan(made_table(), tmp_path / "out", Choice())
   for name, cell in (("x", ("base", "a")), ("y", ("other", "a"))):
     config = json.loads(plan[cell].jobs[0].text)
@@ -297,7 +297,7 @@ def test_every_row_searches_the_test_sentences(finished_run):
   assert finished_run(names[1]).parent == output
   question = "how are glacier caves formed"
   table = Table("x", (), (), "X", searches=(question,))
-  plan = {(n, "sample"): Cell(n, jobs=(points.Job(n, n, 0, ""),)) for n in names}
+  plan = {(n, "sample"): Cell(n, jobs=(sweep.Job(n, n, 0, ""),)) for n in names}
   head, *ranked = tables.searches(table, plan, output).splitlines()
   assert head == f"question: {question}" and [ranked[0], ranked[4]] == ["  triplet", "  siamese"]
   hits = ["1.", "2.", "3."]

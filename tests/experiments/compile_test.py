@@ -11,16 +11,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from as2jax.commands import app
 from as2jax.config import jobs
-from as2jax.experiments.compile import chips, compiled
-from as2jax.experiments.compile.chips import GIB
-from as2jax.experiments.compile.compiled import Measured
-from as2jax.experiments.compile.program import Program
+from as2jax.experiments import compile as compiled
+from as2jax.experiments.compile import GIB, Measured, Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 
-V5E = chips.Chip("v5e", 16 * GIB)
+V5E = compiled.Chip("v5e", 16 * GIB)
 EMPTY = "ENTRY %main (x: f32[]) -> f32[] {\n  ROOT %x = f32[] parameter(0)\n}\n"
-needs_libtpu = pytest.mark.skipif(bool(chips.absent()), reason=chips.absent())
+needs_libtpu = pytest.mark.skipif(bool(compiled.absent()), reason=compiled.absent())
 
 
 def step(gib=3.0, collectives={}):
@@ -55,11 +53,11 @@ def test_what_does_not_fit_is_told():
 @pytest.mark.parametrize("topology", ["v5e", "v9:2x2", "v5e:2", "v5e-16"])
 def test_other_topologies_are_refused(topology):
   with pytest.raises(InputError, match="give a chip"):
-    chips.devices(topology)
+    compiled.chip_devices(topology)
 
 
 def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
-  monkeypatch.setattr(chips, "library", lambda: None)
+  monkeypatch.setattr(compiled, "library", lambda: None)
   status = app.run(["lab", "compile", "wikiqa_triplet", "--topology=v5e:2x2"])
   said = capsys.readouterr().err
   assert status == 2 and re.search(r"--target \.libtpu 'libtpu==0\.0\.\d+\.\*'", said)

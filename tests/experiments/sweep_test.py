@@ -17,11 +17,11 @@ import tiny_pool
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
 from as2jax.evaluation import run_scores, significance
+from as2jax.experiments import sweep
 from as2jax.experiments.figures import one_system
-from as2jax.experiments.sweeps import local_executor, points, table
 from as2jax.training import loop
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEXICAL = "configs/wikiqa_baseline.py:bm25,sample"
 RANKERS = ("word_overlap", "idf_overlap")
 
@@ -39,20 +39,20 @@ def sweep_file(folder, base, points):
 
 def test_every_point_of_every_sweep_resolves():
   for path in (ROOT / "configs" / "ablations").glob("*.py"):
-    base, grid = points.load(str(path))
-    jobs = points.plan(base, grid)  # which checks each config
+    base, grid = sweep.load(str(path))
+    jobs = sweep.plan(base, grid)  # which checks each config
     assert len({job.id for job in jobs}) == len(jobs) >= len(grid)
 
 
 def test_the_id_is_that_of_the_resolved_config():
   grid = [{"optimizer.rate": 1e-3}]
   base = "configs/wikiqa_triplet.py:sample"
-  first, second = points.plan(base, grid)
+  first, second = sweep.plan(base, grid)
   assert first.name == "base, seed 0"
-  assert points.plan(base, grid)[1].id == second.id != first.id
+  assert sweep.plan(base, grid)[1].id == second.id != first.id
   # The same config by another way is the same run.
-  assert points.plan(base, grid, settings={"optimizer.rate": 1e-3})[0].id == second.id
-  assert points.plan(base, grid, seeds=(1,))[1].id != second.id
+  assert sweep.plan(base, grid, settings={"optimizer.rate": 1e-3})[0].id == second.id
+  assert sweep.plan(base, grid, seeds=(1,))[1].id != second.id
 
 
 POINT = [{"model.name": "word_overlap"}]
@@ -154,15 +154,15 @@ def test_a_sweep_run_again_runs_nothing(lexical, capsys):
 
 def test_an_unfinished_point_is_no_result(lexical, tmp_path):
   path, output, _ = lexical
-  jobs = points.plan(*points.load(path), seeds=(0, 1))
+  jobs = sweep.plan(*sweep.load(path), seeds=(0, 1))
   for job in jobs:
     if job.seed == 0 or job.title != "base":
       first = next(j.id for j in jobs if j.title == job.title and j.seed == 0)
       (tmp_path / job.id).symlink_to(output / first)
-  text = table.collect(tmp_path, jobs)
+  text = sweep.collect(tmp_path, jobs)
   assert "best so far" in text and "result:" not in text and "0.0000 (2)" in text
   assert f"without results: base, seed 1 ({jobs[1].id}): not run yet" in text
-  assert table.collect(tmp_path / "none", jobs).startswith("no point is finished\nwithout results")
+  assert sweep.collect(tmp_path / "none", jobs).startswith("no point is finished\nwithout results")
 
 
 HELD = {"data.holdout": 0.2, "evaluation.splits": ("heldout", "dev", "dev+test")}
@@ -182,13 +182,13 @@ def test_what_a_sweep_chooses_by(pool, metric, chosen_on, then, tmp_path):
     tiny_pool.write(tmp_path)
     (tmp_path / "config.json").write_text(tiny_pool.words(tmp_path).to_json())
     base, settings = f"configs/rerun.py:{tmp_path / 'config.json'}", {}
-  jobs = points.plan(base, [*POINT, {"model.name": "bm25"}], settings=settings)
+  jobs = sweep.plan(base, [*POINT, {"model.name": "bm25"}], settings=settings)
   assert [job.title for job in jobs] == ["model.name=bm25 (base)", "model.name=word_overlap"]
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
     config = job_files.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
     loop.train_and_evaluate(config, tmp_path / job.id)
-  text = table.collect(tmp_path, jobs)
+  text = sweep.collect(tmp_path, jobs)
   assert text.startswith(f"{metric}[{chosen_on}]") and (f"r@5[{chosen_on}]" in text) == pool
   split = chosen_on.partition("/")[2]
   systems = run_scores.load([str(tmp_path / job.id) for job in jobs], split=split)
@@ -200,14 +200,14 @@ def test_what_a_sweep_chooses_by(pool, metric, chosen_on, then, tmp_path):
 def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, capsys):
   """One of three runs ends with what a non-finite loss says; the others are compared."""
   path, output, _ = lexical
-  jobs = points.plan(*points.load(path))
+  jobs = sweep.plan(*sweep.load(path))
   for job in jobs[:2]:
     (tmp_path / job.id).symlink_to(output / job.id)
   words = "as2jax: step 3, seed 0: the loss is nan (gradient norm nan) on questions ['Q1']."
   command = [sys.executable, "-c", f"import sys; print('epoch 1'); sys.exit({words!r})"]
-  execute = local_executor.execute
+  execute = sweep.execute
   monkeypatch.setattr(
-    local_executor, "execute", lambda *a, **k: execute(*a, **k, make_command=lambda folder: command)
+    sweep, "execute", lambda *a, **k: execute(*a, **k, make_command=lambda folder: command)
   )
   named = f"without results: {jobs[2].name} ({jobs[2].id}): {words}"
   for parallel, status in ((1, 1), (0, 0)):
@@ -233,11 +233,11 @@ def test_runs_of_one_seed_are_one_system():
 
 def execute(folder, code, parallel=1, count=3, after=()):
   """Run `code` in place of each run, in its folder; return what failed."""
-  jobs = [points.Job(f"id{i}", f"job {i}", 0, "{}") for i in range(count)]
+  jobs = [sweep.Job(f"id{i}", f"job {i}", 0, "{}") for i in range(count)]
   for later, first in after:
     jobs[later] = dataclasses.replace(jobs[later], after=(jobs[first],))
   command = lambda place: [sys.executable, "-c", code.replace("FOLDER", repr(str(place)))]
-  return local_executor.execute(jobs, folder, parallel=parallel, make_command=command)
+  return sweep.execute(jobs, folder, parallel=parallel, make_command=command)
 
 
 FINISH = "import pathlib; (pathlib.Path(FOLDER) / 'results.json').write_text('{}')"
@@ -253,7 +253,7 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path, capsys):
   first = "what it begins with has failed"
   # The last of the others ended without results.
   assert failed == {"id1": "as2jax: no room", "id3": "gone", "id4": first, "id5": first}
-  done = [local_executor.finished(tmp_path / f"id{i}") for i in range(6)]
+  done = [sweep.finished(tmp_path / f"id{i}") for i in range(6)]
   assert done == [True, False, True, False, False, False]
   said = capsys.readouterr().out
   assert said.startswith("6 runs, 0 of them finished before")
@@ -267,7 +267,7 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path, capsys):
 
 
 def test_settings_take_the_words_of_other_commands():
-  actual = points.settings_of(["a=true", "b=False", "c=0.5", "d=word"])
+  actual = sweep.settings_of(["a=true", "b=False", "c=0.5", "d=word"])
   assert actual == {"a": True, "b": False, "c": 0.5, "d": "word"}
 
 
@@ -286,16 +286,16 @@ def test_the_runs_of_a_killed_sweep_end(tmp_path):
   """Else the same command finds their folders locked."""
   run = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(60)"
   code = (
-    "import pathlib, sys\nfrom as2jax.experiments.sweeps import local_executor, points\n"
-    f"local_executor.execute([points.Job('a', 'a', 0, '{{}}')], pathlib.Path({str(tmp_path)!r}), "
+    "import pathlib, sys\nfrom as2jax.experiments import sweep\n"
+    f"sweep.execute([sweep.Job('a', 'a', 0, '{{}}')], pathlib.Path({str(tmp_path)!r}), "
     f"parallel=1, make_command=lambda _: [sys.executable, '-c', {run!r}])"
   )
-  sweep = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+  process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
   log, end = tmp_path / "a" / "log.txt", time.monotonic() + 60
   while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < end:
     time.sleep(0.05)
-  sweep.kill()
-  sweep.wait()
+  process.kill()
+  process.wait()
   state = lambda: pathlib.Path(f"/proc/{log.read_text().strip()}/stat")
   while state().exists() and " Z " not in state().read_text() and time.monotonic() < end:
     time.sleep(0.05)

@@ -1,1 +1,0 @@
-"""Compiling a config's steps for devices that are not there."""

@@ -1,1 +1,0 @@
-"""Sweeps: their points, executors on this machine and in the cloud, their tables."""
