@@ -21,7 +21,7 @@ from as2jax.encoders import cross_encoder_folder, hub, sentence_folder, transfor
 from as2jax.encoders import family as families
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
-from as2jax.models.system import PublishedForm, published_form
+from as2jax.models.system import PublishedForm, exported_form
 from as2jax.runtime import bound, registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock
@@ -51,7 +51,7 @@ def export(
   if "://" in str(output) or os.path.isfile(output) or list(pathlib.Path(output).glob("*")):
     raise InputError(f"{output} is not a new or empty local folder; name one")
   components = opened.components
-  form = published_form(components.model)
+  form = exported_form(components.model)
   params = opened.parameters(seed)
   for text in model_card.differences(config, components.model, form):
     log.warning("%s ranks otherwise than the run: %s", output, text)
@@ -90,7 +90,7 @@ def write(
 
   Args:
     params: of the model, by path.
-    form: the architecture, from `published_form`.
+    form: the architecture, from `exported_form`.
     base: the folder of the transformer that the run began with.
     lower_case: whether texts are lower-cased before the tokeniser sees them.
 

@@ -156,7 +156,7 @@ class System(nn.Module):
     return None
 
 
-def published_form(model: System) -> PublishedForm:
+def exported_form(model: System) -> PublishedForm:
   """Return the published form of a model; InputError where no original architecture has its scores."""
   form = model.published_form()
   if form is None:
@@ -213,7 +213,7 @@ def published_form(model: System) -> PublishedForm:
 def exportable(model: System) -> bool:
   """Return whether an original architecture has the scores of a model."""
   try:
-    published_form(model)
+    exported_form(model)
   except InputError:
     return False
   return True

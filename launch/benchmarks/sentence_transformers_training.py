@@ -262,7 +262,7 @@ def main() -> None:
   )
   parser.add_argument("--negatives", type=int, default=3, help="of each answer, for `bi`")
   parser.add_argument("--rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
-  parser.add_argument("--losses", nargs="+", help="of `cross`, where not both are tried")
+  parser.add_argument("--losses", nargs="+", choices=LOSSES["cross"], help="of `cross`: not all")
   parser.add_argument(
     "--parts", type=int, default=1, help="run a batch in so many, sorted by length"
   )

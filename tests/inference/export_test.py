@@ -23,7 +23,7 @@ from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.biencoder import SentenceBert
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.models.system import published_form
+from as2jax.models.system import exported_form
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import seal
 from as2jax.training import record
@@ -232,7 +232,7 @@ class Louder(Triplet):
 )
 def test_what_the_original_cannot_express_is_refused(model, message):
   with pytest.raises(InputError, match=message):
-    published_form(model(tiny.encoder_module()))
+    exported_form(model(tiny.encoder_module()))
 
 
 def test_runs_and_outputs_that_cannot_be(finished_run, trained, tmp_path):

@@ -20,7 +20,7 @@ from as2jax.data.inputs import protocol as fitted
 from as2jax.experiments import sweep
 from as2jax.inference import modes
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.models.system import published_form
+from as2jax.models.system import exported_form
 from as2jax.runtime import registry, version
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
@@ -144,7 +144,7 @@ def test_its_encoder_may_be_ones_own(config, tmp_path, module):
   assert type(own.model.encoder).__name__ == "MyBert"
   assert own.provenance["sha256"] == same.provenance["sha256"]
   with pytest.raises(InputError, match="encoder MyBert is a class of your own"):
-    published_form(CrossEncoder(own.model.encoder, "cls", True, 0.0))
+    exported_form(CrossEncoder(own.model.encoder, "cls", True, 0.0))
 
 
 def _fitted(folder):
