@@ -4,6 +4,7 @@ Each block starts processes anew. `kept`: the compiled programs are those of a p
 trains on a large file in ASNQ's form, twice in two folders: the first prepares, tokenises and keeps, the second finds that.
 """
 
+import functools
 import importlib.util
 import json
 import os
@@ -126,15 +127,9 @@ def marks(program: str, *arguments: str, cache: pathlib.Path) -> list[float]:
   return [late - early for early, late in zip(times[:-1], times[1:], strict=True)]
 
 
-def loaded(cache: pathlib.Path, source: str) -> dict[str, float]:
-  """Return the seconds of `as2jax.load` with its imports, and of the first `rank`."""
-  load, rank = marks(OURS, source, cache=cache)
-  return {"speed": load + rank, "load": load, "first rank": rank}
-
-
-def loaded_by_them(cache: pathlib.Path, source: str) -> dict[str, float]:
-  """Return the same of sentence-transformers."""
-  load, rank = marks(THEIRS, source, cache=cache)
+def loaded(program: str, cache: pathlib.Path, source: str) -> dict[str, float]:
+  """Return the seconds in which a program imports, loads a model, and ranks for the first time."""
+  load, rank = marks(program, source, cache=cache)
   return {"speed": load + rank, "load": load, "first rank": rank}
 
 
@@ -214,7 +209,7 @@ def start(pairs: int) -> dict[str, float]:
 # Of each row: what ours does, and theirs.
 SIDES: dict[str, tuple[Callable[[pathlib.Path, str], dict[str, float]], ...]] = {
   "ready-rank": (ranked, ranked_by_them),
-  "ready-load": (loaded, loaded_by_them),
+  "ready-load": (functools.partial(loaded, OURS), functools.partial(loaded, THEIRS)),
   "ready-warm-up": (warmed_up,),
   "ready-serve": (served,),
   "ready-train": (trained,),

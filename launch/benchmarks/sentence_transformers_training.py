@@ -73,26 +73,6 @@ def split(values: np.ndarray, questions: Sequence[Question]) -> Scores:
   return np.split(values, np.cumsum([len(q.candidates) for q in questions])[:-1])
 
 
-def by_length(model, parts: int) -> None:
-  """Let a model run each batch in so many parts, sorted by length: less padding, equal outputs but for rounding."""
-  import torch
-
-  forward = model.forward
-
-  def in_parts(features: dict, **options) -> dict:
-    lengths = features["attention_mask"].sum(1)
-    order, outputs = lengths.argsort(), []
-    for part in order.tensor_split(min(parts, len(order))):
-      tokens = {
-        name: x[part, : lengths[part].max()] for name, x in features.items() if hasattr(x, "ndim")
-      }
-      outputs.append(forward(features | tokens, **options))
-    names = outputs[0].keys() & {"sentence_embedding", "scores"}
-    return {name: torch.cat([o[name] for o in outputs])[order.argsort()] for name in names}
-
-  model.forward = in_parts
-
-
 def bi_encoder(
   flags: argparse.Namespace, questions: Sequence[Question], loss: str, rate: float, seed: int
 ):
@@ -189,8 +169,6 @@ def train(
   settings |= {"loss": loss, "rate": rate, "seed": seed}
   torch.manual_seed(seed)
   trainer, score = KINDS[flags.kind](flags, questions, loss, rate, seed)
-  if flags.parts > 1:
-    by_length(trainer.model, flags.parts)
   if (place / "record.json").exists():
     record = json.loads((place / "record.json").read_text())
     if changed := [name for name in settings if record.get(name) != settings[name]]:
@@ -263,9 +241,6 @@ def main() -> None:
   parser.add_argument("--negatives", type=int, default=3, help="of each answer, for `bi`")
   parser.add_argument("--rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4])
   parser.add_argument("--losses", nargs="+", choices=LOSSES["cross"], help="of `cross`: not all")
-  parser.add_argument(
-    "--parts", type=int, default=1, help="run a batch in so many, sorted by length"
-  )
   parser.add_argument("--warmup", type=float, default=0.1, help="share of all steps")
   parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
   flags = parser.parse_args()

@@ -13,7 +13,7 @@ import pathlib
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from as2jax.training.metrics_log import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
 PACKED = ".tar.xz"
+_MODE = re.compile(rb'"mode": "[^"]*"')  # in a row of the ledger
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
 
 
@@ -67,18 +68,26 @@ def unpacked(where: pathlib.Path, names: str = "*") -> Iterator[pathlib.Path]:
 def collect(source: pathlib.Path, run: Run | Peer, where: pathlib.Path) -> pathlib.Path:
   """Keep what stands for a finished run, or a peer's training, as a row in `where`; return the row.
 
-  A peer's folder is written by launch/benchmarks/sentence_transformers_training.py. The ledger of the row that
-  is replaced stays.
+  Of a row of the same recipe the seeds stay that the run lacks, and the ledger. A peer's folder is written by
+  launch/benchmarks/sentence_transformers_training.py.
   """
-  files = _of_peer(source) if isinstance(run, Peer) else _of_run(source, run)
-  target = where / f"{run.name}{PACKED}"
-  ledger = bound.file(source, results.LEDGER)
-  if ledger.exists():
-    files[results.LEDGER] = ledger.read_bytes()
-  if target.exists():
-    rows = files.get(results.LEDGER, b"")
-    if earlier := _earlier_evaluations(target, run.name, rows):
-      files[results.LEDGER] = earlier + rows
+  target, sources, evaluations = where / f"{run.name}{PACKED}", [source], {}
+  with unpacked(where, run.name) as rows:
+    earlier = rows / run.name
+    if isinstance(run, Peer):
+      files = _of_peer(source)
+    else:
+      if set(_seeds(earlier)) - set(_seeds(source)) and not _changed(earlier, run):
+        sources.insert(0, earlier)
+      files = _of_run(sources, run)
+    if earlier not in sources:
+      results.note_another_training(earlier)
+    for place in (earlier, source):
+      ledger = bound.file(place, results.LEDGER)
+      for line in ledger.read_bytes().splitlines(keepends=True) if ledger.exists() else ():
+        evaluations[_MODE.sub(b"", line)] = line
+  if evaluations:
+    files[results.LEDGER] = b"".join(evaluations.values())
   written = io.BytesIO()
   with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
     for file in sorted(files):
@@ -98,32 +107,63 @@ def _of_peer(source: pathlib.Path) -> dict[str, bytes]:
   return files
 
 
-def _of_run(source: pathlib.Path, run: Run) -> dict[str, bytes]:
+def _seeds(folder: pathlib.Path) -> list[int]:
+  return [outcome["seed"] for outcome in (results.read(folder) or {}).get("seeds", ())]
+
+
+def _of_run(sources: Sequence[pathlib.Path], run: Run) -> dict[str, bytes]:
+  """Return the files of a row, of one or two runs by its recipe; of a seed that both have, those of the second."""
+  contents = [_content(source, run) for source in sources]
+  places = {seed: source for source in sources for seed in _seeds(source)}
+  seeds, content, files = sorted(places), contents[-1], {}
+  for split in results.splits_of(content):
+    run_scores.load(list(map(str, sources)), split=split)  # says what does not agree
+    for seed, source in places.items():
+      own = results.folder("", split, seed, _seeds(source)) / "per_question.tsv"
+      place = results.folder("", split, seed, seeds) / own.name
+      files[str(place)] = _table(bound.file(source, own))
+  if len(contents) > 1:
+    _join(*contents)
+  config = json.loads(bound.file(sources[-1], "config.json").read_text()) | {"seeds": seeds}
+  files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
+  files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
+  return files
+
+
+def _content(source: pathlib.Path, run: Run) -> dict[str, Any]:
+  """Return what a row keeps of a run's results; InputError where it is unfinished or not of the row's recipe."""
   content = results.read(source)
   if content is None:
     raise InputError(f"{source} is not finished (no results.json): finish it, then collect it")
   check_config(source, run)
-  seeds = [outcome["seed"] for outcome in content["seeds"]]
-  files = {}
-  for split in results.splits_of(content):
-    run_scores.load([str(source)], split=split)  # says where tables and results disagree
-    for seed in seeds:
-      place = results.folder("", split, seed, seeds) / "per_question.tsv"
-      files[str(place)] = _table(bound.file(source, place))
-  trained = False
   for outcome in content["seeds"]:
-    trained = trained or bool(outcome.get("steps"))
     outcome.pop("other_scores", None)
-    diagnostics = outcome.pop("diagnostics", {})
-    numbers = {key: one for key, one in diagnostics.items() if isinstance(one, int | float)}
-    if numbers:
-      outcome["diagnostics"] = numbers
-  if trained:
-    content["execution"]["seconds_in_steps"] = round(step_seconds(source), 1)
-  config = json.loads(bound.file(source, "config.json").read_text())
-  files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
-  files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
-  return files
+    outcome.pop("diagnostics", None)
+  content["execution"].setdefault("seconds_in_steps", round(step_seconds(source), 1))
+  return content
+
+
+def _join(earlier: dict[str, Any], content: dict[str, Any]) -> None:
+  """Give the second of two results the seeds that it lacks; the tables alone say how wide intervals are then."""
+  parts = earlier, content
+  content["seeds"] = _by_seed(part["seeds"] for part in parts)
+  content["metrics"] = results.over_seeds([results.Outcome(**one) for one in content["seeds"]])
+  content["before_training"] = results.before_training(content)
+  if "warm_start" in content:
+    content["warm_start"]["seeds"] = _by_seed(part["warm_start"]["seeds"] for part in parts)
+  seconds = [part["execution"]["seconds_in_steps"] for part in parts]
+  content["execution"]["seconds_in_steps"] = round(sum(seconds), 1) if all(seconds) else 0.0
+  first, last = (part["identity"] for part in parts)
+  changed = [
+    f"{of}: {first[of]} → {last[of]}" for of in ("code", "versions") if first[of] != last[of]
+  ]
+  last["changed"] = [*first["changed"], *last["changed"], *changed]
+
+
+def _by_seed(lists: Iterable[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+  """Join lists of what seeds have, in their order; of a seed that several have, the last."""
+  found = {one["seed"]: one for entries in lists for one in entries}
+  return [found[seed] for seed in sorted(found)]
 
 
 def peer_tables(row: pathlib.Path, split: str) -> str:
@@ -150,28 +190,16 @@ def training(row: pathlib.Path) -> Training:
   return Training(execution.get("seconds_in_steps", 0.0), len(content.get("seeds", ())), device)
 
 
-def _earlier_evaluations(target: pathlib.Path, name: str, rows: bytes) -> bytes:
-  """Return the ledger rows of the row in `target` that the new ones lack: of an earlier training."""
-
-  def without_mode(line: bytes) -> dict[str, Any]:
-    return {**json.loads(line), "mode": ""}
-
-  known = list(map(without_mode, rows.splitlines()))
-  with unpacked(target.parent, name) as place:
-    ledger = place / name / results.LEDGER
-    if not ledger.exists():
-      return b""
-    results.note_another_training(ledger.parent)
-    lines = ledger.read_bytes().splitlines(keepends=True)
-  return b"".join(line for line in lines if without_mode(line) not in known)
-
-
 def check_config(source: pathlib.Path, run: Run) -> None:
   """Raise InputError where a run's config is not the one that its row states."""
+  if changed := _changed(source, run):
+    raise InputError(f"{source} is no run of the row {run.name}:\n" + "\n".join(changed))
+
+
+def _changed(source: pathlib.Path, run: Run) -> list[str]:
   config = override(job_files.load(run.config), run.settings, f"{run.config}: ")
   check.check(config)
-  if changed := differing((source / "config.json").read_text(), config.to_json()):
-    raise InputError(f"{source} is no run of the row {run.name}:\n" + "\n".join(changed))
+  return differing((source / "config.json").read_text(), config.to_json())
 
 
 def differing(there: str, wanted: str) -> list[str]:

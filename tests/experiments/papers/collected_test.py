@@ -2,8 +2,10 @@
 
 import json
 import pathlib
+import re
 import shutil
 
+import numpy as np
 import pytest
 
 from as2jax.data import trec_files
@@ -103,6 +105,39 @@ def test_evaluations_of_a_replaced_run_stay_in_the_ledger(run, tmp_path):
   assert times() == 2
 
 
+def test_a_run_adds_its_seeds_to_a_row_of_its_recipe(run, finished_run, tmp_path):
+  other, here = tmp_path / "other", tmp_path / "kept"
+  shutil.copytree(finished_run("idf_overlap"), other)
+  bound.write(other, "config.json", (run / "config.json").read_text())
+
+  def collect(seed, **values):
+    (outcome,) = json.loads((other / "results.json").read_text())["seeds"]
+    change(other / "results.json", seeds=[outcome | {"seed": seed}], **values)
+    ledger = (other / results.LEDGER).read_text()
+    bound.write(other, results.LEDGER, re.sub(r'"seeds": \[.\]', f'"seeds": [{seed}]', ledger))
+    row = unpacked(collected.collect(other, BM25, here))
+    return row, results.read(row), run_scores.load([str(row)])[0].metric("map")
+
+  collected.collect(run, BM25, here)
+  ours, theirs = (run_scores.load([str(folder)])[0].metric("map")[0] for folder in (run, other))
+  row, content, values = collect(3)
+  assert [outcome["seed"] for outcome in content["seeds"]] == [0, 3]
+  assert values == pytest.approx(np.stack([ours, theirs]), abs=1e-9)
+  assert content["metrics"]["map[sample-clean/test]"]["mean"] == pytest.approx(values.mean())
+  assert results.times_evaluated(row, "test", "sample") == (1, 1)
+  assert not collected.changed_code(row) and json.loads((row / "config.json").read_text())[
+    "seeds"
+  ] == [0, 3]
+  row, content, values = collect(0, identity=content["identity"] | {"code": "1"})
+  assert values == pytest.approx(np.stack([theirs, theirs]), abs=1e-9)
+  assert results.times_evaluated(row, "test", "sample") == (1, 2) and collected.changed_code(row)
+  data = content["data"] | {
+    "splits": dict.fromkeys(content["data"]["splits"], {"fingerprint": "0"})
+  }
+  with pytest.raises(InputError, match="other data"):
+    collect(5, data=data)
+
+
 def test_a_row_says_what_trained_it_and_how_long(run, tmp_path):
   outcome = json.loads((run / "results.json").read_text())["seeds"][0]
   outcome |= {"steps": 20, "diagnostics": {"kl": 1.5, "generated": ["a text"]}}
@@ -112,8 +147,7 @@ def test_a_row_says_what_trained_it_and_how_long(run, tmp_path):
   change(run / "results.json", seeds=[outcome])
   row = unpacked(collected.collect(run, BM25, tmp_path / "kept"))
   assert collected.training(row) == (30.0, 1, "")
-  (written,) = json.loads((row / "results.json").read_text())["seeds"]
-  assert written["diagnostics"] == {"kl": 1.5}  # texts of the data stay out
+  assert "diagnostics" not in results.read(row)["seeds"][0]  # they may hold texts of the data
   execution = json.loads((run / "results.json").read_text())["execution"]
   change(run / "results.json", execution=execution | {"backend": "gpu", "device": "A 7"})
   row = unpacked(collected.collect(run, BM25, tmp_path / "kept"))

@@ -42,22 +42,6 @@ def test_each_question_has_a_row_of_its_candidates():
   }
 
 
-def test_a_batch_in_parts_has_the_outputs_of_the_whole():
-  torch, widths = pytest.importorskip("torch"), []
-
-  def forward(features):
-    tokens, mask = features["input_ids"], features["attention_mask"]
-    widths.append(list(tokens.shape))
-    return {"scores": (tokens * mask).sum(1), "modality": features["modality"]}
-
-  mask = (torch.arange(9) < torch.tensor([[5], [2], [9], [3], [2]])).int()
-  features = {"input_ids": torch.arange(45).reshape(5, 9), "attention_mask": mask, "modality": "x"}
-  model, whole = types.SimpleNamespace(forward=forward), forward(features)["scores"]
-  training.by_length(model, 3)
-  assert torch.equal(model.forward(features)["scores"], whole)
-  assert widths == [[5, 9], [2, 2], [2, 5], [1, 9]]
-
-
 def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path, monkeypatch):
   pytest.importorskip("torch")
   data = types.SimpleNamespace(
@@ -95,7 +79,7 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path, monkeypatch):
 
   Trainer.model.scores = next(epochs)
   monkeypatch.setitem(training.KINDS, "bi", lambda *_: (Trainer(), score))
-  flags = argparse.Namespace(kind="bi", data="made", output=tmp_path, warmup=0.1, parts=1)
+  flags = argparse.Namespace(kind="bi", data="made", output=tmp_path, warmup=0.1)
   record, _ = training.train(flags, data, [], "a loss", 1e-4, 3)
   assert record["dev_map"] == [1.0, 0.5, 1.0, 0.5]
   assert record["epoch"] == 2 and record["seconds"] >= 0
