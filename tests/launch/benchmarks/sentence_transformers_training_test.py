@@ -86,13 +86,9 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path, monkeypatch):
   assert record["warmup"] == 0.1 and record["loss"] == "a loss"  # every flag, as it was
   assert data.splits["test"] not in scored
   Trainer.model.scores = [0, 0]
-  assert (
-    training.train(flags, data, [], "a loss", 1e-4, 3)[0] == record
-  )  # not again, yet with its weights
-  assert Trainer.model.scores == [0, 1] and results.times_evaluated(tmp_path, "dev", "made") == (
-    1,
-    1,
-  )
+  again, _ = training.train(flags, data, [], "a loss", 1e-4, 3)
+  assert again == record and Trainer.model.scores == [0, 1]  # not trained again
+  assert results.times_evaluated(tmp_path, "dev", "made") == (1, 1)
   flags.warmup = 0.2
   with pytest.raises(InputError, match="was trained with another warmup"):
     training.train(flags, data, [], "a loss", 1e-4, 3)
