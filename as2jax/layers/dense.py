@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float
 
 WIDTH = 8  # columns of ones: a product with a single one would not be a matrix product
@@ -132,7 +133,10 @@ _times.defvjp(_times_forward, _times_backward)
 
 def _flat(x: Array, gradient: Array, precision: Any) -> Array:
   x, gradient = (value.reshape(-1, value.shape[-1]) for value in (x, gradient))
-  return _whole(x, gradient, precision)
+  if x.dtype != jnp.bfloat16:
+    return _whole(x, gradient, precision)
+  columns = with_layout_constraint(x.T, Layout((0, 1)))  # else XLA:CPU takes twice as long
+  return lax.dot(columns, gradient, precision=precision)
 
 
 def _whole(x: Array, gradient: Array, precision: Any) -> Array:

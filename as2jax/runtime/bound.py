@@ -29,7 +29,6 @@ CARD, KEY = "README.md", "as2jax_files: "  # of an exported folder; in the card'
 EVALUATE = "or evaluate the run again (as2jax evaluate)"
 
 log = logging.getLogger(__name__)
-_unbound: set[str] = set()  # folders of which a line was said
 
 
 def read(folder: epath.PathLike) -> dict[str, Any]:
@@ -55,19 +54,11 @@ def write_record(folder: epath.PathLike, content: dict[str, Any]) -> None:
 def file(folder: epath.PathLike, name: str | os.PathLike) -> epath.Path:
   """Returns the path of a run's file; InputError where it is not what the run wrote, or no file.
 
-  A file that the record does not name is bound by nothing; of a record without digests a line says so.
+  A file that the record does not name is bound by nothing.
   """
-  path, name, content = epath.Path(folder) / name, os.fspath(name), read(folder)
+  path, name, known = epath.Path(folder) / name, os.fspath(name), read(folder).get(FILES, {})
   files.refuse_others(path)
-  # A record of an earlier version has the digest of the results alone.
-  known = content.get(FILES, {"results.json": [content.get("results")]})
-  if content and FILES not in content and str(folder) not in _unbound:
-    _unbound.add(str(folder))
-    log.warning(
-      "%s is of an earlier version of as2jax: no digest binds its config, tables and run files",
-      folder,
-    )
-  if any(known.get(name, ())) and path.exists() and digest(path) not in known[name]:
+  if name in known and path.exists() and digest(path) not in known[name]:
     raise InputError(
       f"{path} is not what the run wrote ({NAME} has the SHA-256): put it back, "
       f"{ADVICE.get(name, EVALUATE)}"
@@ -77,9 +68,9 @@ def file(folder: epath.PathLike, name: str | os.PathLike) -> epath.Path:
 
 def bind(folder: epath.PathLike, *names: str) -> None:
   """Records the digests of files and of all files in folders; makes `run.json` where there is none."""
-  content = read(folder)
-  if not processes.first() or content and FILES not in content:  # of an earlier version
+  if not processes.first():
     return
+  content = read(folder)
   known = dict(content.get(FILES, {}))
   for name, of_file in _digests(folder, names).items():
     known[name] = [of_file]

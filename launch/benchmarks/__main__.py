@@ -227,7 +227,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("rows", nargs="*", metavar="ROW", help=f"of the kind, all by default: {', '.join(ROWS)}")
   add("--blocks", type=int, default=3, help="of each side")
   add("--seconds", type=float, default=20.0, help="of a block of steps")
-  add("--minutes", type=float, default=float("inf"), help="after which no row begins")
   add("--record", action="store_true", help="keep the records, and make the table anew")
   add("--pairs", type=int, default=200_000, help="of start: rows of the file")
   flags = parser.parse_args(argv)
@@ -241,15 +240,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Measure, print and keep the rows of a kind."""
-  flags, began = parse(argv), time.monotonic()
+  flags = parse(argv)
   os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # PyTorch wants memory, too
   if flags.kind in ("train", "encode"):
     devices.use_cores()  # as a training does, before a device is looked at
   try:
     for row in flags.rows:
-      if time.monotonic() - began > 60 * flags.minutes:
-        print(f"left out, after {flags.minutes:g} minutes: {row}", flush=True)
-        continue
       print(f"== {row} on {devices.processor()}", flush=True)
       before = used()
       if flags.kind in ("start", "ready"):
