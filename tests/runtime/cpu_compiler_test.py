@@ -31,8 +31,7 @@ def judge(*cases, flags):
 
 
 def flags_of_a_run():
-  environment = {}
-  cpu_compiler.leave_out_wrong_fusions(environment)
+  cpu_compiler.leave_out_wrong_fusions(environment := {})
   return environment.get("XLA_FLAGS", "")
 
 

@@ -101,10 +101,8 @@ def collect(source: pathlib.Path, run: Run | Peer, where: pathlib.Path) -> pathl
 def _of_peer(source: pathlib.Path) -> dict[str, bytes]:
   if not (source / SEEDS).exists():
     raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
-  files = {SEEDS: (source / SEEDS).read_bytes()}
-  for table in source.glob("seed-*.tsv"):
-    files[table.name] = _table(table)
-  return files
+  tables = {table.name: _table(table) for table in source.glob("seed-*.tsv")}
+  return {SEEDS: (source / SEEDS).read_bytes(), **tables}
 
 
 def _seeds(folder: pathlib.Path) -> list[int]:
@@ -146,6 +144,9 @@ def _content(source: pathlib.Path, run: Run) -> dict[str, Any]:
 def _join(earlier: dict[str, Any], content: dict[str, Any]) -> None:
   """Give the second of two results the seeds that it lacks; the tables alone say how wide intervals are then."""
   parts = earlier, content
+  first, last = (part["identity"] for part in parts)
+  if any(first.get(of) != last.get(of) for of in ("weights", "tokenizer", "inputs")):
+    raise InputError("the row's seeds began with other weights: train them anew, all together")
   content["seeds"] = _by_seed(part["seeds"] for part in parts)
   content["metrics"] = results.over_seeds([results.Outcome(**one) for one in content["seeds"]])
   content["before_training"] = results.before_training(content)
@@ -153,7 +154,6 @@ def _join(earlier: dict[str, Any], content: dict[str, Any]) -> None:
     content["warm_start"]["seeds"] = _by_seed(part["warm_start"]["seeds"] for part in parts)
   seconds = [part["execution"]["seconds_in_steps"] for part in parts]
   content["execution"]["seconds_in_steps"] = round(sum(seconds), 1) if all(seconds) else 0.0
-  first, last = (part["identity"] for part in parts)
   changed = [
     f"{of}: {first[of]} → {last[of]}" for of in ("code", "versions") if first[of] != last[of]
   ]
@@ -181,12 +181,11 @@ def training(row: pathlib.Path) -> Training:
   """Return what trained an unpacked row; 0 seconds where they were not kept."""
   if (row / SEEDS).exists():
     lines = list(map(json.loads, (row / SEEDS).read_text().splitlines()))
-    seconds = sum(line["seconds"] for line in lines)
-    return Training(seconds, len(lines), lines[0].get("accelerator", ""))
+    device = lines[0].get("accelerator", "")
+    return Training(sum(line["seconds"] for line in lines), len(lines), device)
   content = results.read(row) or {}
-  execution = content.get("execution") or {}
-  device = execution.get("backend", "cpu")
-  device = "" if device == "cpu" else execution.get("device") or device
+  execution = {"backend": "cpu"} | (content.get("execution") or {})
+  device = "" if execution["backend"] == "cpu" else execution.get("device") or execution["backend"]
   return Training(execution.get("seconds_in_steps", 0.0), len(content.get("seeds", ())), device)
 
 

@@ -132,8 +132,9 @@ def test_a_run_adds_its_seeds_to_a_row_of_its_recipe(run, finished_run, tmp_path
   assert scores.metric("map") == pytest.approx(np.stack([theirs, theirs]), abs=1e-9)
   assert results.times_evaluated(row, "test", "sample") == (1, 2) and collected.changed_code(row)
   splits = dict.fromkeys(content["data"]["splits"], {"fingerprint": "0"})
-  with pytest.raises(InputError, match="other data"):
-    collect(5, data=content["data"] | {"splits": splits})
+  for part, value in {"data": {"splits": splits}, "identity": {"weights": "0"}}.items():
+    with pytest.raises(InputError, match="other (data|weights)"):
+      collect(5, **{part: content[part] | value})
 
 
 def test_a_row_says_what_trained_it_and_how_long(run, tmp_path):
