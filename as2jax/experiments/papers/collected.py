@@ -109,6 +109,15 @@ def _seeds(folder: pathlib.Path) -> list[int]:
   return [outcome["seed"] for outcome in (results.read(folder) or {}).get("seeds", ())]
 
 
+def lacking(run: Run | Peer, row: pathlib.Path) -> Run | Peer | None:
+  """Return a run with those of its seeds that its unpacked row lacks; None where it lacks none."""
+  if not row.exists():
+    return run
+  wanted = [] if isinstance(run, Peer) else run.settings.get("seeds", ())
+  left = tuple(seed for seed in wanted if seed not in _seeds(row))
+  return run._replace(settings={**run.settings, "seeds": left}, hours=0) if left else None
+
+
 def _of_run(sources: Sequence[pathlib.Path], run: Run) -> dict[str, bytes]:
   """Return the files of a row, of one or two runs by its recipe; of a seed that both have, those of the second."""
   contents = [_content(source, run) for source in sources]

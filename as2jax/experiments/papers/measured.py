@@ -84,11 +84,9 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
       if row.name in every:
         line |= figures.strata(of_main, every[row.name], main.metric)
       line |= _facts(places[row.name], first)
-      if base:
-        to_base = ""
-        if row.name != base:
-          to_base = figures.difference(scores[base][table.main], of_main, main.metric)
-        line[f"{main.heading} − {base}"] = to_base
+      if base and row.name != base:
+        of_base = scores[base][table.main]
+        line[f"{main.heading} − {base}"] = figures.difference(of_base, of_main, main.metric)
       said = filter(None, (first.note, collected.changed_code(places[row.name])))
       notes += [f"{row.name}: {note}." for note in said]
     elif row.runs:
@@ -279,7 +277,7 @@ def run(
   Args:
     collect: folders of finished runs to be taken in, as `NAME=FOLDER` under another name.
     write: whether the tables are put into the pages.
-    missing: whether the commands of the rows without results are told in place of the tables.
+    missing: whether the commands of what rows lack, or of their seeds, are told in place of the tables.
     check: whether the pages are compared with what is computed; InputError names the first that differs.
 
   """
@@ -292,7 +290,8 @@ def run(
       raise InputError(f"{one}: there is no such row: name one of {', '.join(known)}")
     print(collected.collect(source, known[name], folder))
   if missing:
-    lacks = [r for n, r in kept_runs().items() if not (folder / f"{n}{collected.PACKED}").exists()]
+    with collected.unpacked(folder) as unpacked:
+      lacks = [run for n, r in kept_runs().items() if (run := collected.lacking(r, unpacked / n))]
     lines = []
     for one, line in zip(lacks, commands(lacks), strict=True):
       if hours := getattr(one, "hours", 0):

@@ -170,7 +170,7 @@ def test_peers_stand_beside_runs_with_the_seconds_of_a_seed(kept):
 
 
 def test_the_command(finished_run, monkeypatch, capsys, tmp_path):
-  row = one_run("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample", hours=2))
+  row = one_run("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample", {"seeds": (0, 1)}, hours=2))
   claim = {
     "claim": "it ranks",
     "paper": "x",
@@ -192,6 +192,8 @@ def test_the_command(finished_run, monkeypatch, capsys, tmp_path):
   assert "| BM25 | ." in said and "| it ranks | x | ." in said
   assert "| it learns | y |  |  |  | open: untested | no row |" in said
   assert (tmp_path / "bm25.tar.xz").exists()
+  assert app.run([*command, "--missing"]) == 0
+  assert capsys.readouterr().out.endswith('"--config.seeds=(1,)" --workdir=runs/bm25\n')
   assert app.run([*command, "--collect", f"zebra={finished_run('bm25')}"]) == 2
   assert "there is no such row: name one of bm25" in capsys.readouterr().err
   with pytest.raises(InputError, match="the line <!-- end of x --> is missing"):
