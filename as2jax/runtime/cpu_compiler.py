@@ -7,7 +7,7 @@ than 2**15 vectors is wrong when it is reduced over the 3 rows (sum or maximum).
 fusions, 0.10.1 computes `tests/wheel_program.py` correctly; 0.11.2 and 0.12.0.1 do with and without them.
 
 With 0.12 and XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT a
-CPU with AVX512-BF16 multiplies bfloat16 twice as fast. Not all tests have passed under these fusions.
+CPU with AVX512-BF16 multiplies bfloat16 twice as fast. Not all tests have been run with it.
 """
 
 import os
