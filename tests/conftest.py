@@ -184,6 +184,15 @@ def installed(site, tmp_path_factory):
   return run
 
 
+@pytest.fixture(scope="session")
+def kept_rows():
+  """The kept rows of configs/papers/results, unpacked once."""
+  from as2jax.experiments.papers import collected
+
+  with collected.unpacked(collected.folder()) as rows:
+    yield rows
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _few_mappings():
   """Drops compiled programs before they are too many.

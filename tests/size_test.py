@@ -21,7 +21,7 @@ LIMITS = {
   "product statements": 24_509,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 29_700,
+  "test lines": 29_690,
   "tracked files": 651,
   "words of Markdown": 11_400,  # outside tables and code
 }

@@ -1,4 +1,7 @@
-"""Every Python file is formatted and passes the linter; the core passes the type checker."""
+"""Files are formatted and pass the linter, the core passes the type checker, and imports go one way.
+
+The folders' contracts are in pyproject.toml.
+"""
 
 import importlib.util
 import pathlib
@@ -33,3 +36,20 @@ def test_the_type_checker_finds_nothing():
   """In the folders that pyproject.toml names under `tool.ty.src`."""
   options = ("--python", sys.prefix, "--error-on-warning", "--output-format=concise")
   assert_silent(TY, "check", *options)
+
+
+CONTRACTS = (
+  "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
+)
+
+
+@pytest.mark.skipif(
+  importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed"
+)
+def test_imports_go_one_way():
+  assert_silent(sys.executable, "-c", CONTRACTS)
+
+
+def test_the_root_holds_only_what_a_person_starts():
+  names = {path.name for path in (ROOT / "as2jax").glob("*.py")}
+  assert names <= {"__init__.py", "__main__.py", "main.py"}
