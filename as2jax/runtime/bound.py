@@ -36,7 +36,10 @@ def read(folder: epath.PathLike) -> dict[str, Any]:
   path = epath.Path(folder) / NAME
   files.refuse_others(path)
   try:
-    return files.unseal(path.read_bytes().decode("ascii"))
+    content = files.unseal(path.read_bytes().decode("ascii"))
+    if FILES not in content:
+      raise ValueError(f"its {FILES!r} are missing")
+    return content
   except FileNotFoundError:
     return {}
   except ValueError as error:
@@ -71,10 +74,8 @@ def bind(folder: epath.PathLike, *names: str) -> None:
   if not processes.first():
     return
   content = read(folder)
-  known = dict(content.get(FILES, {}))
-  for name, of_file in _digests(folder, names).items():
-    known[name] = [of_file]
-  write_record(folder, {**content, FILES: known})
+  new = {name: [of_file] for name, of_file in _digests(folder, names).items()}
+  write_record(folder, {**content, FILES: {**content.get(FILES, {}), **new}})
 
 
 def write(folder: epath.PathLike, name: str, text: str) -> None:
@@ -82,7 +83,7 @@ def write(folder: epath.PathLike, name: str, text: str) -> None:
   if not processes.first():
     return
   content = read(folder)
-  if FILES in content:
+  if content:
     known = content[FILES]
     new = hashlib.sha256(text.encode()).hexdigest()
     write_record(folder, {**content, FILES: {**known, name: [*known.get(name, ())[-1:], new]}})

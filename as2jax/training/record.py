@@ -153,7 +153,7 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
     advice = "The run cannot go on with what it did not begin with: put it back, or start in another folder"
     was = _compare(workdir, now, advice)
     known = _merged(was, now)
-    known["changed"] = list(dict.fromkeys((*was["changed"], *_changes(workdir, was, now))))
+    known["changed"] = list(dict.fromkeys((*was["changed"], *changes(workdir, config))))
   for part in ("best", "results", "warm_start", bound.FILES):  # of the end, and of what began
     known.pop(part, None)
   began = {"warm_start": warm_start} if warm_start else {}
@@ -168,8 +168,17 @@ def check(workdir: epath.PathLike, components: Components) -> None:
 
 
 def changes(workdir: epath.PathLike, config: Any) -> list[str]:
-  """Returns what differs in code and versions from those that the run began with, a line each."""
-  return _changes(workdir, read(workdir), _of_code(config))
+  """Lists what differs in code and versions from those that the run began with; the log says it, too."""
+  was, now = read(workdir), _of_code(config)
+  before = {"code": was["code"][:SHOWN], **was["versions"]}
+  here = {"code": now["code"][:SHOWN], **now["versions"]}
+  lines = []
+  for name in sorted(before | here):
+    if before.get(name) != here.get(name):
+      lines.append(f"{name} {before.get(name, 'absent')} → {here.get(name, 'absent')}")
+  if lines:
+    log.warning("%s goes on with other code or versions: %s", workdir, ", ".join(lines))
+  return lines
 
 
 def check_data(
@@ -302,19 +311,6 @@ def _shown(digest: str | Mapping[str, Any] | None) -> str:
     numbers = ", ".join(f"{count} {name}" for name, count in digest.items() if name != "sha256")
     return f"{digest['sha256'][:SHOWN]} ({numbers})"
   return "none" if digest is None else digest[:SHOWN]
-
-
-def _changes(workdir: epath.PathLike, was: Mapping, now: Mapping) -> list[str]:
-  """Lists what differs in code and versions; one line in the log says it."""
-  before = {"code": was["code"][:SHOWN], **was["versions"]}
-  here = {"code": now["code"][:SHOWN], **now["versions"]}
-  lines = []
-  for name in sorted(before | here):
-    if before.get(name) != here.get(name):
-      lines.append(f"{name} {before.get(name, 'absent')} → {here.get(name, 'absent')}")
-  if lines:
-    log.warning("%s goes on with other code or versions: %s", workdir, ", ".join(lines))
-  return lines
 
 
 def _merged(was: Mapping, now: Mapping) -> dict:

@@ -286,12 +286,14 @@ def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
   assert again["identity"]["changed"] == changed
 
 
-@pytest.mark.parametrize("damage", ["absent", "flip"])
+@pytest.mark.parametrize("damage", ["absent", "flip", "files"])
 def test_a_run_without_its_identity_is_refused(there, damage):
   path = there / "x/run.json"
-  content = bytearray(path.read_bytes())
-  content[200] ^= 1
-  path.unlink() if damage != "flip" else path.write_bytes(content)
+  content = path.read_text()
+  fields = {name: part for name, part in unseal(content).items() if name != "files"}
+  path.unlink()
+  if damage != "absent":
+    path.write_text(seal(fields) if damage == "files" else content.replace("weights", "wEights"))
   for use in (lambda: Run(there / "x").ranker(), lambda: resume(there)):
     with pytest.raises(InputError, match="run.json is (missing|not what was written).*put it back"):
       use()

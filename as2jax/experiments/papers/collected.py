@@ -130,7 +130,7 @@ def _of_run(sources: Sequence[pathlib.Path], run: Run) -> dict[str, bytes]:
       place = results.folder("", split, seed, seeds) / own.name
       files[str(place)] = _table(bound.file(source, own))
   if len(contents) > 1:
-    _join(*contents)
+    _join(*contents, f"{run.name}: its kept seeds and those of {sources[-1]}")
   config = json.loads(bound.file(sources[-1], "config.json").read_text()) | {"seeds": seeds}
   files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
   files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
@@ -150,12 +150,13 @@ def _content(source: pathlib.Path, run: Run) -> dict[str, Any]:
   return content
 
 
-def _join(earlier: dict[str, Any], content: dict[str, Any]) -> None:
+def _join(earlier: dict[str, Any], content: dict[str, Any], seeds: str) -> None:
   """Give the second of two results the seeds that it lacks; the tables alone say how wide intervals are then."""
   parts = earlier, content
   first, last = (part["identity"] for part in parts)
-  if any(first.get(of) != last.get(of) for of in ("weights", "tokenizer", "inputs")):
-    raise InputError("the row's seeds began with other weights: train them anew, all together")
+  for of in ("weights", "tokenizer", "inputs"):
+    if first.get(of) != last.get(of):
+      raise InputError(f"{seeds} did not begin with the same {of}: train them anew, all together")
   content["seeds"] = _by_seed(part["seeds"] for part in parts)
   content["metrics"] = results.over_seeds([results.Outcome(**one) for one in content["seeds"]])
   content["before_training"] = results.before_training(content)
