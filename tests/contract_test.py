@@ -12,7 +12,6 @@ import pytest
 import tiny
 import tiny_steps
 import tiny_systems
-from interrupted import interrupted
 
 import as2jax
 from as2jax.data import dataset, trec_files
@@ -80,7 +79,7 @@ def test_a_question_alone_has_the_scores_that_it_has_among_all(system, finished_
 def test_a_killed_run_ends_like_a_straight_one(system, finished_run, tmp_path, monkeypatch):
   straight, stopped = finished_run(system), tmp_path / "stopped"
   config = tiny_systems.config(system, checkpoint__steps=1)
-  interrupted(monkeypatch, config, stopped, 2)
+  tiny.interrupted(monkeypatch, config, stopped, 2)
   content = loop.train_and_evaluate(config, stopped)
   assert content["metrics"] == json.loads((straight / "results.json").read_text())["metrics"]
   run = "eval/test/run.trec"

@@ -176,3 +176,25 @@ def real_data(*parts: str) -> pathlib.Path:
   if not path.exists():
     pytest.skip(f"{path} is not there: set AS2JAX_DATA to the folder of the data sets")
   return path
+
+
+class Killed(Exception):
+  """Stands for the end of a process."""
+
+
+def interrupted(monkeypatch, config, folder, after):
+  """Runs until `after` steps were taken, then dies: nothing is tidied."""
+  from as2jax.training import loop
+
+  add, count = loop.StepLog.add, [0]
+
+  def stop(self, step, *rest):
+    count[0] += 1
+    if count[0] > after:
+      raise Killed
+    add(self, step, *rest)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(loop.StepLog, "add", stop)
+    with pytest.raises(Killed):
+      loop.train_and_evaluate(config, folder)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tiny
 import tiny_systems
-from interrupted import interrupted
 
 from as2jax.data.text.input_templates import Prompts
 from as2jax.encoders.open_encoder import ENCODER_FOLDER
@@ -126,8 +125,8 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
   shutil.copytree(first[0], moved)
   config = small(run=moved, scope="encoder", optimizer__schedule="linear", patience=1)
   content = train_and_evaluate(config, whole)
-  interrupted(monkeypatch, config, stopped, 1)  # before any checkpoint but that of step 0
-  interrupted(monkeypatch, config, stopped, 4)
+  tiny.interrupted(monkeypatch, config, stopped, 1)  # before any checkpoint but that of step 0
+  tiny.interrupted(monkeypatch, config, stopped, 4)
 
   shutil.rmtree(moved)
   with pytest.raises(InputError, match="first holds no finished run"):

@@ -1,6 +1,7 @@
-"""The batch layout, without any model: every layout, packed or not, sharded, tiled, accumulated."""
+"""The batch layout, without any model: every layout, packed or not, sharded, tiled, accumulated; prefetching."""
 
 import dataclasses
+import threading
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Column, fit_batcher
+from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
@@ -269,3 +271,32 @@ def test_a_refusal_names_the_key_of_the_rows():
   )
   with pytest.raises(InputError, match="^batch.predict_rows: .* raise batch.predict_rows, or"):
     b.plan(b.sampler.blocks(), 0, 0)
+
+
+def _threads():
+  return [t for t in threading.enumerate() if t.name.startswith("prefetch")]
+
+
+def test_prefetched_items_come_in_order():
+  assert list(prefetch(lambda i: i * i, range(20))) == [i * i for i in range(20)]
+  assert not _threads()
+
+
+def test_an_error_comes_where_its_item_would():
+  def make(i):
+    if i == 3:
+      raise KeyError("three")
+    return i
+
+  got = []
+  with pytest.raises(KeyError, match="three"):
+    for item in prefetch(make, range(9)):
+      got.append(item)
+  assert got == [0, 1, 2] and not _threads()
+
+
+def test_an_early_stop_ends_the_thread():
+  items = prefetch(lambda i: i, range(10**6))
+  assert next(items) == 0
+  items.close()
+  assert not _threads()
