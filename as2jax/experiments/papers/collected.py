@@ -150,13 +150,13 @@ def _content(source: pathlib.Path, run: Run) -> dict[str, Any]:
   return content
 
 
-def _join(earlier: dict[str, Any], content: dict[str, Any], seeds: str) -> None:
+def _join(earlier: dict[str, Any], content: dict[str, Any], whose: str) -> None:
   """Give the second of two results the seeds that it lacks; the tables alone say how wide intervals are then."""
   parts = earlier, content
   first, last = (part["identity"] for part in parts)
   for of in ("weights", "tokenizer", "inputs"):
     if first.get(of) != last.get(of):
-      raise InputError(f"{seeds} did not begin with the same {of}: train them anew, all together")
+      raise InputError(f"{whose} did not begin with the same {of}: train them anew, all together")
   content["seeds"] = _by_seed(part["seeds"] for part in parts)
   content["metrics"] = results.over_seeds([results.Outcome(**one) for one in content["seeds"]])
   content["before_training"] = results.before_training(content)

@@ -132,9 +132,10 @@ def test_a_run_adds_its_seeds_to_a_row_of_its_recipe(run, finished_run, tmp_path
   assert scores.metric("map") == pytest.approx(np.stack([theirs, theirs]), abs=1e-9)
   assert results.times_evaluated(row, "test", "sample") == (1, 2) and collected.changed_code(row)
   splits = dict.fromkeys(content["data"]["splits"], {"fingerprint": "0"})
-  for part, value in {"data": {"splits": splits}, "identity": {"weights": "0"}}.items():
-    with pytest.raises(InputError, match="other data|bm25: .* not begin with the same weights"):
-      collect(5, **{part: content[part] | value})
+  began = [("identity", of, "0") for of in ("weights", "tokenizer", "inputs")]
+  for part, of, value in (("data", "splits", splits), *began):
+    with pytest.raises(InputError, match=f"other data|bm25: .* not begin with the same {of}"):
+      collect(5, **{part: content[part] | {of: value}})
 
 
 def test_a_row_says_what_trained_it_and_how_long(run, tmp_path):
