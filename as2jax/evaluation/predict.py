@@ -19,9 +19,8 @@ from flax import linen as nn
 from flax import struct
 from jax.sharding import Mesh
 
-from as2jax.data.batches.batcher import Batcher, Plan
+from as2jax.data.batches.batcher import Batcher, Plan, prefetch
 from as2jax.data.batches.examples import ExampleTable, sentence_pairs
-from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.record import Question
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime import preemption, sharding

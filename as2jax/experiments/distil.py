@@ -22,12 +22,11 @@ from as2jax.data.load import load as load_dataset
 from as2jax.data.record import UNKNOWN, Question, fingerprint
 from as2jax.data.text import normalise
 from as2jax.evaluation import metrics
-from as2jax.experiments.working_folder import open_working
 from as2jax.inference import open as opening
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import open_working, write_whole
 from as2jax.runtime.version import __version__
 
 CARD = "teachers.json"

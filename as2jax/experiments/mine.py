@@ -22,12 +22,11 @@ from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.retrieval import with_paragraph
 from as2jax.data.text.words import plain_form
 from as2jax.evaluation import retrieve
-from as2jax.experiments.working_folder import open_working
 from as2jax.inference.open import load as open_ranker
 from as2jax.inference.ranker import Ranker
 from as2jax.models.lexical import BM25
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import open_working, write_whole
 from as2jax.runtime.version import __version__
 
 QUESTIONS = 512  # at a time: what bounds memory beside the passages' texts

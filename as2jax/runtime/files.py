@@ -222,6 +222,24 @@ def _acquire(held: contextlib.ExitStack, workdir: epath.Path, option: str) -> No
     raise InputError(f"{option} cannot be written: {error}") from error
 
 
+@contextlib.contextmanager
+def open_working(output: epath.PathLike) -> Generator[tuple[epath.Path, epath.Path], None, None]:
+  """Open a folder and its part for unfinished work, which no other process can open meanwhile.
+
+  A command puts its results beside that part, which is removed at the end: as long as it is there,
+  what lies beside it is unfinished, too. After an error it stays, and the same command goes on.
+
+  InputError: the folder holds anything, and no unfinished work, or is in use.
+  """
+  folder = epath.Path(output)
+  working = folder / "working"
+  if folder.exists() and not working.exists() and any(folder.iterdir()):
+    raise InputError(f"{folder} is not empty; name a new folder, or remove this one")
+  with lock(working, str(folder)):
+    yield folder, working
+    working.rmtree()
+
+
 def checksum_of(path: epath.PathLike) -> str:
   """Returns the checksum of a file's bytes, read once a process while size and times stay the same."""
   identity = _identity(path)

@@ -20,8 +20,7 @@ from etils import epath
 
 from as2jax.config.overrides import apply
 from as2jax.data import holdout
-from as2jax.data.batches.batcher import Plan, stack
-from as2jax.data.batches.prefetch import prefetch
+from as2jax.data.batches.batcher import Plan, prefetch, stack
 from as2jax.encoders import open_encoder
 from as2jax.evaluation import diagnostics, predict, results, tasks
 from as2jax.models.system import exportable

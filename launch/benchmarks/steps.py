@@ -16,8 +16,7 @@ import optax
 
 from as2jax.config import base
 from as2jax.data.batches import examples
-from as2jax.data.batches.batcher import fit_batcher
-from as2jax.data.batches.prefetch import prefetch
+from as2jax.data.batches.batcher import fit_batcher, prefetch
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.encoders import transformer_folder

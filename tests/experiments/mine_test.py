@@ -13,10 +13,10 @@ from as2jax.data import mined
 from as2jax.data.readers import squad as squad_parts
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments import mine
-from as2jax.experiments.working_folder import open_working
 from as2jax.inference.index import Index
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import open_working
 
 
 class Angles:
@@ -318,7 +318,7 @@ def test_a_second_process_is_refused(tmp_path):
   out = tmp_path / "out"
   with open_working(out) as (_, working):
     (working / "half").touch()
-    message = r"output=.*out is in use by another process; wait .* another folder$"
+    message = r"out is in use by another process; wait .* another folder$"
     with pytest.raises(InputError, match=message), open_working(out):
       pass
     assert (working / "half").exists()

@@ -1,12 +1,14 @@
-"""Batches of fixed shapes, cut from tables by number."""
+"""Batches of fixed shapes, cut from tables by number, and made ahead of their use."""
 
 import array
+import collections
+import concurrent.futures
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from as2jax.data.record import UNKNOWN
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
 
+T = TypeVar("T")
 Step = tuple[tuple[Shard | None, ...], ...]  # [micro][shard], None for one without content
 
 
@@ -325,3 +328,22 @@ def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, bucke
   needed = np.asarray([s.rows for s in shuffled] or [1])
   quantiles = np.quantile(needed, np.linspace(0, 1, buckets + 1)[1:], method="higher")
   return tuple(sorted({int(q) for q in quantiles}))
+
+
+def prefetch(make: Callable[[int], T], numbers: Iterable[int], depth: int = 2) -> Iterator[T]:
+  """Yields `make(i)` for each number, in order, made at most `depth` ahead.
+
+  It hides latency and decides nothing: the items are those of a plain loop. An exception in `make`
+  is raised where its item would have been yielded; a consumer that stops early stops the thread.
+  """
+  ahead: collections.deque[concurrent.futures.Future] = collections.deque()
+  with concurrent.futures.ThreadPoolExecutor(1, "prefetch") as pool:
+    try:
+      for i in numbers:
+        ahead.append(pool.submit(make, i))
+        if len(ahead) > depth:
+          yield ahead.popleft().result()
+      while ahead:
+        yield ahead.popleft().result()
+    finally:
+      pool.shutdown(cancel_futures=True)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import Column, fit_batcher
-from as2jax.data.batches.prefetch import prefetch
+from as2jax.data.batches.batcher import Column, fit_batcher, prefetch
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import UnitTable
 from as2jax.runtime.errors import InputError
