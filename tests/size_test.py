@@ -16,7 +16,7 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 246,
+  "product files": 244,
   "product lines": 42_009,
   "product statements": 24_509,
   "comprehensions per 1,000 statements": 47,

@@ -164,10 +164,10 @@ def _join(earlier: dict[str, Any], content: dict[str, Any], whose: str) -> None:
     content["warm_start"]["seeds"] = _by_seed(part["warm_start"]["seeds"] for part in parts)
   seconds = [part["execution"]["seconds_in_steps"] for part in parts]
   content["execution"]["seconds_in_steps"] = round(sum(seconds), 1) if all(seconds) else 0.0
-  changed = [
-    f"{of}: {first[of]} → {last[of]}" for of in ("code", "versions") if first[of] != last[of]
-  ]
-  last["changed"] = [*first["changed"], *last["changed"], *changed]
+  last["changed"] = [*first["changed"], *last["changed"]]
+  for of in ("code", "versions"):
+    if first[of] != last[of]:
+      last["changed"].append(f"{of}: {first[of]} → {last[of]}")
 
 
 def _by_seed(lists: Iterable[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
