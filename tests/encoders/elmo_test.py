@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_elmo
-from rows import lay, vectors
 from tiny import real_data
-from tiny_transformers import apply
+from tiny_transformers import apply, lay, vectors
 
 from as2jax.encoders import elmo
 from as2jax.encoders.elmo import ElmoEncoder, LayerMix, sentence_boundaries, word_characters

@@ -10,8 +10,8 @@ import tiny
 import tiny_elmo
 import tiny_encoders
 from flax import traverse_util
-from rows import lay
 from tiny_features import QUESTION, config
+from tiny_transformers import lay
 from tokenise_test import letters
 
 from as2jax.config import recipes

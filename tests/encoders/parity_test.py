@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_encoders
-from rows import lay, vectors
-from tiny_transformers import apply, loss_and_gradient
+from tiny_transformers import apply, lay, loss_and_gradient, vectors
 
 from as2jax.encoders import hub, transformer_folder, weights
 from as2jax.encoders.bert import BertEncoder

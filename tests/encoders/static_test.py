@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
-from rows import lay, vectors
-from tiny_transformers import apply
+from tiny_transformers import apply, lay, vectors
 
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import SKIPPED

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import lay, vectors
 from tiny_transformers import (
   ALONE,
   ENCODERS,
@@ -13,7 +12,9 @@ from tiny_transformers import (
   TYPES,
   apply,
   initialised,
+  lay,
   loss_and_gradient,
+  vectors,
 )
 
 from as2jax.encoders import deberta, mpnet

@@ -22,7 +22,7 @@ from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, record
 from as2jax.training.checkpoints import Checkpoints, read_best
-from tests.faults.totals import Totals
+from tests.faults.fuzz import Totals
 from tests.file_damage import files, flip_bit
 
 

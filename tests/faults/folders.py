@@ -26,7 +26,7 @@ from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from as2jax.training import record
 from as2jax.training.loop import train_and_evaluate
-from tests.faults.totals import Totals
+from tests.faults.fuzz import Totals
 from tests.file_damage import damaged_by, files, flip_bit
 
 SWEEP = ("wikiqa_baseline:bm25,sample", [{"model.name": "word_overlap"}])

@@ -4,6 +4,7 @@ A case is right where the reader refuses the file with an error that names its p
 of the undamaged file. A format without a checksum cannot tell: what is read of it is counted as not judged.
 """
 
+import collections
 import dataclasses
 import os
 import pathlib
@@ -11,19 +12,52 @@ import random
 import resource
 import select
 import signal
+import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from as2jax.runtime.errors import InputError
-from tests.faults.totals import Totals
 from tests.file_damage import MORE_JUNK, damaged_by
 
 HANGS = 90.0  # seconds for one case, on a machine that does other things, too
 UNJUDGED = "read, not judged"
 RIGHT = ("refused", "the undamaged object", UNJUDGED)
 MEMORY = 6 << 30  # bytes of address space beyond what the process has: no case may ask for more
+
+
+@dataclasses.dataclass
+class Totals:
+  """Outcomes of the cases of one kind.
+
+  Attributes:
+    name: of the kind.
+    outcomes: what was said or done -> number of cases.
+    wrong: one line for each case that was silent, raw, hung or not the same to the bit.
+    told: when standard error was told last how far it is.
+
+  """
+
+  name: str
+  outcomes: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+  wrong: list[str] = dataclasses.field(default_factory=list)
+  told: float = dataclasses.field(default_factory=time.monotonic)
+
+  def add(self, outcome: str, *, wrong: str = "") -> None:
+    """Counts one case; tells standard error what is wrong at once, and all 10 seconds how far it is."""
+    self.outcomes[outcome] += 1
+    if wrong:
+      self.wrong.append(f"{self.name}: {wrong}")
+      print(self.wrong[-1], file=sys.stderr)
+    if time.monotonic() > self.told + 10:
+      self.told = time.monotonic()
+      print(self, file=sys.stderr, flush=True)
+
+  def __str__(self) -> str:
+    parts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(self.outcomes.items()))
+    return f"{self.name}: {self.outcomes.total()} cases: {parts}; {len(self.wrong)} wrong"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ import tiny
 import tiny_systems
 
 from tests.faults import stops
-from tests.faults.totals import Totals
+from tests.faults.fuzz import Totals
 
 # What is under way, and what has times in it.
 HIDDEN = (

@@ -22,7 +22,7 @@ from typing import Any
 
 import tiny
 
-from tests.faults.totals import Totals
+from tests.faults.fuzz import Totals
 
 PAUSE = 0.05  # seconds added to each step, so that signals come between steps, too
 LONGEST = 200.0  # seconds for one process

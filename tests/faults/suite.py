@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from tests.faults import fuzz
-from tests.faults.totals import Totals
+from tests.faults.fuzz import Totals
 
 SIZES = {  # part -> its sizes in the large form, in the small form
   "kills": ((18,), (2,)),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import lay, vectors
+from tiny_transformers import lay, vectors
 
 from as2jax.layers import pooling
 from as2jax.layers.pooling import MODES, AttentionPooling
