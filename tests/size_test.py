@@ -17,11 +17,11 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 244,
-  "product lines": 42_009,
-  "product statements": 24_509,
+  "product lines": 41_987,
+  "product statements": 24_497,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 29_680,
+  "test lines": 29_663,
   "tracked files": 651,
   "words of Markdown": 11_400,  # outside tables and code
 }
