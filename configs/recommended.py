@@ -1,7 +1,7 @@
 """The rankers that we recommend, on WikiQA unless --config.data.name says another (configs/papers/recipes.md).
 
 Words: `fast` (default), a bi-encoder trained with a softmax over a question's own candidates; `accurate`, a
-cross-encoder trained in the same way; `embedder` and `reranker`, the same for a published one in
+cross-encoder that begins as a cosine, trained in the same way; `embedder` and `reranker`, the same for a published one in
 --config.encoder.pretrained (with --config.epochs=0 it ranks as it is).
 """
 

@@ -57,7 +57,7 @@ def every_argument(file):
   kinds = KINDS.get(stem) or KINDS.get(stem.rpartition("_")[2], ("",))
   known = [word for word in words.WORDS if word not in words.LOSSES or stem == "recommended"]
   if not stem.endswith("crossencoder"):
-    known = [word for word in known if word not in ("cosine", "position")]
+    known = [word for word in known if word not in ("pooled", "position")]
   if stem == "trecqa_m2snet":  # over word vectors
     known = [word for word in known if word not in words.ENCODERS]
   if kinds == recipes.BASELINES:
@@ -114,7 +114,7 @@ def test_every_key_is_of_one_kind_and_a_run_brings_none_of_the_machine(tmp_path)
     ("recommended:embedder,sample", {"encoder.pretrained": words.MINILM}),
     ("trecqa_m2snet:list_softmax,adapt", {"loss.name": "list_softmax", "optimizer.rate": 1e-6}),
     ("wikiqa_crossencoder:minilm,list_softmax", {"loss.scale": 1.0}),
-    ("recommended:accurate,cosine", {"model.head": "cosine_linear", "model.pooler": False}),
+    ("recommended:accurate", {"model.head": "cosine_linear", "model.pooler": False}),
     ("wikiqa_loct:minilm,position", {"model.position": True}),
     ("recommended:shared,in_batch", {"batch.sampler": "shared", "batch.examples": 2048}),
     ("trecqa_cete:no_encoder,glove", {"encoder.name": "static", "model.num_heads": 6, "epochs": 0}),
@@ -144,10 +144,10 @@ def test_the_rate_is_that_of_the_encoder_however_it_is_set(job):
 
 
 def test_a_run_that_states_no_head_is_one_of_the_first_token():
-  new = flatten(jobs.load("recommended:accurate"))
+  new = flatten(jobs.load("recommended:accurate,pooled"))
   old = {key: new[key] for key in new.keys() - LATER.keys()}
   assert differences(old, new) == []
-  assert len(differences(old, flatten(jobs.load("recommended:accurate,cosine")))) == 3
+  assert len(differences(old, flatten(jobs.load("recommended:accurate")))) == 3
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_run_that_states_no_head_is_one_of_the_first_token():
     ("trecqa_m2snet:4,large", "M²S-Net reads word vectors"),
     ("squad_dual_gru:wide", "give `small,wide`"),
     ("wikiqa_cassie:position", "a cross-encoder's logit, which cassie has not"),
-    ("recommended:fast,cosine", "a cross-encoder's head, which biencoder has not"),
+    ("recommended:fast,pooled", "a cross-encoder's head, which biencoder has not"),
     ("wikiqa_cete:bert,large", "bert and large: name one of"),
     ("wikiqa_baseline:glove,minilm", "minilm: glove reads vectors of its own"),
     ("squad_baseline:bm25,in_batch", "in_batch: bm25 is not trained"),

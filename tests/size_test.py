@@ -22,7 +22,7 @@ LIMITS = {
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
   "test lines": 29_663,
-  "tracked files": 651,
+  "tracked files": 647,
   "words of Markdown": 11_400,  # outside tables and code
 }
 

@@ -47,10 +47,9 @@ def _asbert(config: ConfigDict) -> None:
 
 def crossencoder(config: ConfigDict) -> None:
   """Set a fine-tuned cross-encoder (CETE section 3.2)."""
-  # A token of None: the encoder's own.
   config.model = words.named(
     "crossencoder",
-    token=placeholder(str),
+    token=placeholder(str),  # None: the encoder's own
     pooler=True,
     dropout=0.1,
     head="cls",  # paper: cls; or mean, cosine, cosine_linear
@@ -354,8 +353,9 @@ def fast(config: ConfigDict) -> None:
 
 
 def accurate(config: ConfigDict) -> None:
-  """Set the recommended cross-encoder: the same softmax, a faster new head."""
+  """Set the recommended cross-encoder: it begins as a cosine; the same softmax, a faster new head."""
   crossencoder(config)
+  config.model.update({"head": "cosine_linear", "token_types": "zero", "pooler": False})
   _recommended(config, 1.0)
   config.optimizer.lr_multipliers = (("^(head|pooler)/", 10.0),)
 

@@ -85,11 +85,11 @@ def large(config: ConfigDict) -> None:
   config.encoder.pretrained = LARGER[base]
 
 
-def cosine(config: ConfigDict) -> None:
-  """Begin a cross-encoder as the cosine of its two texts' means in the pair's own encoding."""
+def pooled(config: ConfigDict) -> None:
+  """Take a cross-encoder's score from the pooled vector of its first token, as published ones do."""
   if "head" not in config.model:
-    raise InputError(f"`cosine` sets a cross-encoder's head, which {config.model.name} has not")
-  config.model.update({"head": "cosine_linear", "token_types": "zero", "pooler": False})
+    raise InputError(f"`pooled` sets a cross-encoder's head, which {config.model.name} has not")
+  config.model.update({"head": "cls", "token_types": "own", "pooler": True})
 
 
 def position(config: ConfigDict) -> None:
@@ -165,7 +165,7 @@ WORDS: dict[str, Recipe] = {
   **POOLS,
   "sample": sample,
   **ENCODERS,
-  "cosine": cosine,
+  "pooled": pooled,
   "position": position,
   **LOSSES,
   **STAGES,

@@ -114,8 +114,7 @@ class CrossEncoder(System):
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
     tokens = batch.tokens
     if self.token_types == "zero":
-      one_type = jnp.where(tokens.type == 1, 0, tokens.type)  # XLNet's <cls> keeps its 2
-      tokens = tokens.replace(type=one_type)
+      tokens = tokens.replace(type=jnp.where(tokens.type == 1, 0, tokens.type))  # XLNet's <cls>: 2
     return self.encoder(tokens, input_offset=self.input_offset(tokens), train=train)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
