@@ -42,9 +42,9 @@ def config(system: str, **overrides):
 
 
 def _cosine():
-  return tiny.config(
-    "crossencoder", "cosine", encoder__pretrained=even_encoder(), model__position=True
-  )
+  head = {"model__head": "cosine_linear", "model__token_types": "zero", "model__pooler": False}
+  head |= {"encoder__pretrained": even_encoder(), "model__position": True}
+  return tiny.config("crossencoder", **head)
 
 
 def _loct():

@@ -33,7 +33,7 @@ def traced(config):
 
 @pytest.mark.parametrize(
   "words",
-  [("triplet",), ("triplet", "grouped"), ("cassie",), ("crossencoder", "cosine")],
+  [("triplet",), ("triplet", "grouped"), ("cassie",), ("accurate", "grouped")],
   ids="-".join,
 )
 def test_shapes_are_those_of_a_run(words):
