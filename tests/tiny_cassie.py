@@ -43,9 +43,9 @@ def encoder(**fields):
   return BertEncoder(**{**SIZES, "max_positions": 64, **fields})
 
 
-def xlnet():
+def xlnet(**sizes):
   return XLNetEncoder(
-    **SIZES,
+    **{**SIZES, **sizes},
     attention_type="bi",
     clamp_len=-1,
     layer_norm_eps=1e-12,

@@ -267,8 +267,7 @@ def header(path: epath.Path) -> Table:
     return dataclasses.replace(_of_hub(str(path), first=True), rows=[])
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
-    table = _parquet(path)
-    return dataclasses.replace(table, rows=[])
+    return dataclasses.replace(_parquet(path), rows=[])
   with opened(path) as file:
     first = decoded(file.readline(), path)
   if suffix in JSON or (suffix not in DELIMITERS and first.lstrip()[:1] in ("{", "[")):

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tiny_cassie
 
 from as2jax.data.batches.batch import Tokens, Units
 from as2jax.encoders.bert import BertEncoder
@@ -12,7 +13,6 @@ from as2jax.encoders.deberta import DebertaEncoder
 from as2jax.encoders.electra import ElectraEncoder
 from as2jax.encoders.modernbert import ModernBertEncoder
 from as2jax.encoders.mpnet import MPNetEncoder
-from as2jax.encoders.xlnet import XLNetEncoder
 
 SIZES = dict(
   vocab_size=61,
@@ -32,17 +32,7 @@ ENCODERS = {
   "modernbert": ModernBertEncoder(
     **{**SIZES, "num_layers": 3}, window=4, global_every=2, embedding_dropout=0.1
   ),
-  "xlnet": XLNetEncoder(
-    **SIZES,
-    attention_type="bi",
-    clamp_len=-1,
-    layer_norm_eps=1e-12,
-    activation="gelu",
-    dtype="float32",
-    precision=None,
-    unroll=0,
-    remat=False,
-  ),
+  "xlnet": tiny_cassie.xlnet(**SIZES),
 }
 SEQUENCES = [np.random.default_rng(n).integers(1, 61, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
 # Two sentences and a last token of another type, as XLNet has them.

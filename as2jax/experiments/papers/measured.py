@@ -104,10 +104,9 @@ def with_figures(text: str, folder: pathlib.Path) -> str:
   """Return a page whose figures in prose are those of the unpacked rows in `folder`."""
 
   def figure(found: re.Match) -> str:
-    column, base = rows.column_of(f"x = {found['column']}"), found["base"]
-    names = [name for name in (found["run"], base) if name]
-    places = [collected.peer_tables(folder / name, column.split) or folder / name for name in names]
-    run, *other = _loaded(places, column)
+    column = rows.column_of(f"x = {found['column']}")
+    kept = [folder / name for name in (found["run"], found["base"]) if name]
+    run, *other = _loaded([collected.peer_tables(one, column.split) or one for one in kept], column)
     values, p = run.metric(column.metric), None
     value, width = values.mean(), significance.half_width(values, run.groups)
     if found["of"] == ",":
@@ -117,6 +116,8 @@ def with_figures(text: str, folder: pathlib.Path) -> str:
       means = [significance.question_means(one.metric(column.metric)) for one in (run, *other)]
       of_models = significance.paired_t_test(*means, run.groups)
       value, width, p = of_models.difference, of_models.half_width, of_models.p
+    if width is None and found["width"]:
+      raise InputError(f"{found['source']}: {tested.why}: state it without ± and p")
     text = found["source"]
     if found["sign"]:
       text += "−" if value < 0 else "+"

@@ -68,6 +68,12 @@ def test_figures_in_prose_are_means_and_differences(kept):
   assert len(set(joined.groups)) == sum(len(set(part.groups)) for part in parts)
 
 
+def test_a_difference_of_one_seed_has_no_half_width_in_prose(kept_rows):
+  source = "<!--cassie-joint-tuned,cassie-joint-first:map[clean/dev+test]-->"
+  with pytest.raises(InputError, match=f"{re.escape(source)}: cannot be told from one seed"):
+    measured.with_figures(f"It is {source}+.037 ± .021 above.", kept_rows)
+
+
 def test_every_row_resolves_and_a_name_has_one_run():
   runs = {}
   for tables in rows.measured_tables().values():
