@@ -222,8 +222,8 @@ def _encoder(config: Any) -> str:
 def take(cells: Cells, folders: Sequence[pathlib.Path]) -> None:
   """Fill cells with finished runs, whose jobs are then not run.
 
-  A run fits where its config differs in nothing but its seeds, all of which the row asks for, and it
-  was evaluated on the splits that the row reports and its data have. `folders` are of runs, or hold some.
+  A run fits where its config differs in nothing but its seeds, among which are those that the row asks for,
+  and it was evaluated on the splits that the row reports and its data have. `folders` are of runs, or hold some.
   """
   runs = []
   for folder in folders:
@@ -240,7 +240,7 @@ def take(cells: Cells, folders: Sequence[pathlib.Path]) -> None:
       parts = content["data"]["splits"].keys()
       asked = {split for split in splits if set(split.split("+")) <= parts}
       seeds = {outcome["seed"] for outcome in content["seeds"]}
-      fits = seeds == {job.seed for job in cell.jobs} and asked <= set(results.splits_of(content))
+      fits = seeds >= {job.seed for job in cell.jobs} and asked <= set(results.splits_of(content))
       if fits and not collected.differing(config, cell.jobs[0].text):
         cell.taken = folder
         break

@@ -283,7 +283,7 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, 
   paper_plan.take(plan, [kept_rows])
   of_table = tables.Figures(table, plan, tmp_path)
   by_name = {row.name: row for row in table.rows}
-  for name in ("BM25", "MiniLM's mean, untrained"):
+  for name in ("BM25", "MiniLM's mean, untrained", "fast, MiniLM", "accurate, MiniLM"):
     assert plan[name, data].taken
     filled = [of_table.cell(by_name[name], c) for c in table.columns if c.runs == (data,)]
     assert len(filled) == columns and all(0.4 < float(f[:4]) < 1 and "±" in f for f in filled)
