@@ -69,7 +69,7 @@ def test_figures_in_prose_are_means_and_differences(kept):
 
 
 def test_a_difference_of_one_seed_has_no_half_width_in_prose(kept_rows):
-  source = "<!--cassie-joint-tuned,cassie-joint-first:map[clean/dev+test]-->"
+  source = "<!--cassie-joint-tuned-3,cassie-joint-first-3:map[clean/dev+test]-->"
   with pytest.raises(InputError, match=f"{re.escape(source)}: cannot be told from one seed"):
     measured.with_figures(f"It is {source}+.037 ± .021 above.", kept_rows)
 
