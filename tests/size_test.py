@@ -17,12 +17,12 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 244,
-  "product lines": 41_987,
+  "product lines": 41_976,
   "product statements": 24_497,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 29_663,
-  "tracked files": 647,
+  "test lines": 29_658,
+  "tracked files": 645,
   "words of Markdown": 11_400,  # outside tables and code
 }
 
