@@ -27,7 +27,6 @@ del FIELDS["name"]
 LOSS = CassieLoss(gamma=0.3, mi_self_pairs=True)
 VOCABULARY = 40
 
-
 SIZES = {
   "vocab_size": VOCABULARY,
   "hidden_size": 8,

@@ -116,7 +116,7 @@ def with_figures(text: str, folder: pathlib.Path) -> str:
       means = [significance.question_means(one.metric(column.metric)) for one in (run, *other)]
       of_models = significance.paired_t_test(*means, run.groups)
       value, width, p = of_models.difference, of_models.half_width, of_models.p
-    if width is None and found["width"]:
+    if width is None and (found["width"] or found["before_p"]):
       raise InputError(f"{found['source']}: {tested.why}: state it without ± and p")
     text = found["source"]
     if found["sign"]:
