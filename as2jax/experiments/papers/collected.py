@@ -115,7 +115,10 @@ def lacking(run: Run | Peer, row: pathlib.Path) -> Run | Peer | None:
     return run
   wanted = [] if isinstance(run, Peer) else run.settings.get("seeds", ())
   left = tuple(seed for seed in wanted if seed not in _seeds(row))
-  return run._replace(settings={**run.settings, "seeds": left}, hours=0) if left else None
+  if not left:
+    return None
+  hours = run.hours * len(left) / len(wanted)
+  return run._replace(settings={**run.settings, "seeds": left}, hours=hours)
 
 
 def _of_run(sources: Sequence[pathlib.Path], run: Run) -> dict[str, bytes]:

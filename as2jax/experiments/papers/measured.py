@@ -296,7 +296,7 @@ def run(
     lines = []
     for one, line in zip(lacks, commands(lacks), strict=True):
       if hours := getattr(one, "hours", 0):
-        line += f"   # about {hours} h of a CPU core"
+        line += f"   # about {hours:.2g} h of a CPU core"
       lines.append(line)
     return "\n".join(lines)
   if collect and not write:
