@@ -87,8 +87,8 @@ def rendered(table: Table, folder: pathlib.Path) -> str:
       if base and row.name != base:
         of_base = scores[base][table.main]
         line[f"{main.heading} − {base}"] = figures.difference(of_base, of_main, main.metric)
-      said = filter(None, (first.note, collected.changed_code(places[row.name])))
-      notes += [f"{row.name}: {note}." for note in said]
+      if first.note:
+        notes.append(f"{row.name}: {first.note}.")
     elif row.runs:
       line["system"] += f" ({NOT_YET})"
     else:
@@ -140,6 +140,8 @@ def _loaded(places: Iterable[pathlib.Path | str], column: Column) -> list[RunSco
 def _facts(place: pathlib.Path, scores: RunScores) -> dict[str, str]:
   """Return the seeds of a row, how often each read test, and the hours that all of them trained."""
   seeds = "–" if scores.deterministic else str(len(next(iter(scores.values.values()))))
+  if collected.changed_code(place):
+    seeds += ", code changed"
   times = results.times_evaluated(place, "test", results.read(place)["data"]["name"])
   trained, hours = collected.training(place), ""
   if trained.seconds:
