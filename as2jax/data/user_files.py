@@ -290,7 +290,8 @@ def _check_pairs(
   if listed or difflib.get_close_matches("label", others):
     tables.resolve_columns(columns, {}, table, needed=("label",))
   for column in others:
-    values = {str(record.get(column) or "").strip() for _, _, record in records} - {""}
+    cells = (record.get(column) for _, _, record in records)
+    values = {str(cell).strip() for cell in cells if cell is not None} - {""}
     if len(values) == 2 < len(records):
       raise table.error(
         f"there is no column label, and {column!r} has two values, {' and '.join(sorted(values))}: if they "

@@ -305,6 +305,7 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
   (table(""), ":1", "no row holds a question and a candidate", {}),
   (table("q\tc\tx\nq\td\ty\nr\te\ty\n", "question\tcandidate\tgood\n"), ":1", "'good' has two values, x and y: if they tell right answers from wrong ones, columns={\"label\": \"good\"}; if every answer is right, columns={\"label\": \"\"}", {}),
   (objects({"question": "q", "candidates": ["c", "d"]}), "", "no column label", {}),
+  (objects(*({"question": "q", "candidate": c, "good": int(c == "a")} for c in "abc")), "", "'good' has two values, 0 and 1", {}),
   (table("q\tc\t1\n", "question\tcandidate\tlable\n"), ":1", "did you mean 'lable'? name it: columns={\"label\": \"lable\"}", {}),
   (objects(GOOD, "{question: 1}", "[1, 2]"), ":2", "line 3: '[1, 2]' is not a JSON object", {}),
   (objects('{"question": "q", "question": "r", "candidate": "c"}'), ":1", "a field occurs twice", {}),
