@@ -206,9 +206,7 @@ def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:
   """Return (number, kind, record) of each row; a list of candidates gives one record each."""
   records: list[tuple[int, str, dict[str, Any]]] = []
   for number, record in table.rows:
-    entries = record.get("candidates", record.get("positive"))
-    if isinstance(entries, (list, dict)):
-      entries = _listed(table, number, record, name)
+    entries = _listed(table, number, record, name)
     if not isinstance(entries, list):
       records.append((number, ROW, record))
       continue

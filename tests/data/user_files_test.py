@@ -154,10 +154,11 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
     {"query": "q", "candidates": ["a", "b"], "team": 1},
     {"query": "q", "candidates": [{"candidate": "c", "team": 2}]},
     {"query": "p", "candidates": []},
+    {"query": "o", "candidates": None, "positive": ["d"]},
   ]
   own = read(written(tmp_path, json_lines(*objects), "mine.json"), labelled=False)
-  assert [[c.text for c in q.candidates] for q in own.questions] == [["a", "b"], ["c"], []]
-  assert [row["team"] for row in rows(own)] == [1, 1, 2]
+  assert [[c.text for c in q.candidates] for q in own.questions] == [["a", "b"], ["c"], [], ["d"]]
+  assert [row.get("team") for row in rows(own)] == [1, 1, 2, None]
 
 
 def test_lists_of_candidates_in_parquet_and_frames(tmp_path):
