@@ -114,7 +114,7 @@ def open_table(source: Any) -> Table:
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
-  if os.fspath(source).startswith(HUB):
+  if is_hub(source):
     return _of_hub(os.fspath(source))
   path = epath.Path(source).expanduser()
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
@@ -578,8 +578,6 @@ def _write_parquet(path: epath.Path, rows: Sequence[Mapping]) -> None:
       arrays[name] = pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError):  # several types, or beyond 64 bits
       arrays[name] = pyarrow.array([None if value is None else str(value) for value in values])
-  path.parent.mkdir(parents=True, exist_ok=True)
-  scratch = path.parent / f".{path.name}.{os.getpid()}"
-  with scratch.open("wb") as file:
-    parquet.write_table(pyarrow.table(arrays), file)
-  scratch.replace(path)
+  content = io.BytesIO()
+  parquet.write_table(pyarrow.table(arrays), content)
+  write_whole(path, content.getvalue())

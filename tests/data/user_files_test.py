@@ -362,6 +362,10 @@ def test_what_cannot_be_written_is_said_before(tmp_path, monkeypatch):
   ):
     with pytest.raises(InputError, match=words):
       tables.check_target(target)
+  (tmp_path / "y.parquet").mkdir()
+  with pytest.raises(InputError, match="y.parquet cannot be written"):
+    tables.write(str(tmp_path / "y.parquet"), ROWS)
+  assert not list(tmp_path.glob(".*"))  # no unfinished file
   with pytest.raises(InputError, match="is the file that is read: name another"):
     tables.check_target(f"{tmp_path}/./x.csv", source=str(written(tmp_path, "", "x.csv")))
   monkeypatch.setitem(sys.modules, "pyarrow", None)
