@@ -140,7 +140,7 @@ def read(
   if not table.rows:
     table.refuse()
   problems, form = Problems(place=table.unit), ""
-  if table.columns == HEADER and table.unit == "line" and not named:
+  if table.columns == HEADER and table.plain and not named:
     problems.rows = len(table.rows)
     form = LABELLED * (labelled is not False)
     groups = _of_wikiqa(source, labelled is not False)

@@ -282,6 +282,12 @@ def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
   assert "repeating one with another label (line 5)" in caplog.text
   path.write_text(WIKIQA.replace("\t1\n", "\t\n"))
   assert read(path, labelled=False).questions == read_wikiqa(path, labelled=False)
+  frame = pandas.read_csv(io.StringIO(WIKIQA), sep="\t")
+  for name, form in (("x.csv", {}), ("x.tsv", {"sep": "\t", "quoting": csv.QUOTE_ALL})):
+    (one,) = read_labelled(written(tmp_path, frame.to_csv(index=False, **form), name))  # as a table
+    assert [(c.id, c.text, c.label) for c in one.candidates] == [
+      ("D1-0", "Frozen water .", 1), ("D1-1", "It is cold .", 0),
+    ]  # fmt: skip
 
 
 GOOD = {"question": "q", "candidate": "c", "label": 1}
