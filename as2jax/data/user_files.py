@@ -311,17 +311,7 @@ def _grouped(
   for _, _, record in records:
     needed.update(name for name in IDS if record.get(fields.get(name)) not in (None, ""))
   for number, kind, record in records:
-    texts = dict.fromkeys((*REQUIRED, *CONTEXT, *IDS, "group"), "")
-    faults: list[tuple[str, str]] = []
-    for name, column in fields.items():
-      value = record.get(column)
-      if name == "label" or value is None:
-        continue
-      if name in IDS and isinstance(value, float) and value.is_integer():
-        value = int(value)  # of a frame, whose column lacks some
-      if problem := text_problem(name, value):
-        faults.append((NO_TEXT, problem))
-      texts[name] = str(value)
+    texts, wrong, faults = _texts(record, fields, negatives)
     question, question_id = texts["question"], texts["question_id"]
     if not faults and not (question.strip() and (kind == WHOLE or texts["candidate"].strip())):
       empty = "candidate" if question.strip() else "question"
@@ -361,23 +351,43 @@ def _grouped(
     taken = {column for name, column in fields.items() if name != "group"}.union(negatives)
     rest = {name: value for name, value in record.items() if name not in taken}
     group.rows.append((number, candidate, rest))
-    if negatives:
-      wrong = [(number, Candidate("", text, 0), rest) for text in _wrong_answers(record, negatives)]
-      group.rows += wrong
+    group.rows += [(number, Candidate("", text, 0), rest) for text in wrong]
   return list(groups.values())
 
 
-def _wrong_answers(record: Mapping[str, Any], negatives: Sequence[str]) -> Iterator[str]:
-  """Yield the texts in the columns of wrong answers, each a text, or a list of texts (also as JSON)."""
+def _texts(
+  record: Mapping[str, Any], fields: Mapping[str, str], negatives: Sequence[str]
+) -> tuple[dict[str, str], list[Any], list[tuple[str, str]]]:
+  """Return the text of each field of a row, its wrong answers, and as faults what of both is no text."""
+  texts = dict.fromkeys((*REQUIRED, *CONTEXT, *IDS, "group"), "")
+  faults: list[tuple[str, str]] = []
+  wrong = list(_wrong_answers(record, negatives))
+  for text in wrong:
+    if problem := text_problem("negative", text):
+      faults.append((NO_TEXT, problem))
+  for name, column in fields.items():
+    value = record.get(column)
+    if name == "label" or value is None:
+      continue
+    if name in IDS and isinstance(value, float) and value.is_integer():
+      value = int(value)  # of a frame, whose column lacks some
+    if problem := text_problem(name, value):
+      faults.append((NO_TEXT, problem))
+    texts[name] = str(value)
+  return texts, wrong, faults
+
+
+def _wrong_answers(record: Mapping[str, Any], negatives: Sequence[str]) -> Iterator[Any]:
+  """Yield what is in the columns of wrong answers, each a text, or a list of texts (also as JSON)."""
   for column in negatives:
     value = record.get(column)
     if isinstance(value, str) and value.lstrip().startswith("["):
       with contextlib.suppress(ValueError):  # a text that begins so
-        value = json.loads(value)
-    texts = [value] if isinstance(value, str) or value is None else value
-    for text in texts:
-      if text and str(text).strip():
-        yield str(text)
+        listed = json.loads(value)
+        value = listed if {type(text) for text in listed} <= {str} else value
+    for text in value if isinstance(value, list) else [value]:
+      if text is not None and str(text).strip():
+        yield text
 
 
 def _questions(

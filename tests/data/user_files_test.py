@@ -319,6 +319,8 @@ REFUSED = [  # (name, content), where, words, what else `read` is given
   (objects({"candidate": "c", "label": 1}), "", "no column question (there are 'candidate, label')", {}),
   (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), "", "`sentence` and `answer` may both be the candidate; keep one, or name it: columns={\"candidate\": ", {}),
   (objects(GOOD | {"candidate": ["a", "b"]}), ":1", "the field candidate is '[\"a\", \"b\"]'; expected a text", {}),
+  (objects({"question": "q", "answer": "a", "negatives": 3}), ":1", "the field negative is '3'; expected a text", {}),
+  (objects({"question": "q", "answer": "a", "negatives": [{"text": "b"}]}), ":1", "the field negative is", {}),
   (objects(GOOD | {"candidate": "\ud800"}), ":1", "surrogate", {}),
   (objects(GOOD | {"question_id": 1.5}), ":1", "the field question_id is '1.5'; expected a text", {}),
   (objects(GOOD | {"label": 2}, GOOD | {"label": -1}), ":1", "label is '2'", {}),
@@ -445,7 +447,7 @@ def test_forms_are_known_by_their_columns(tmp_path, caplog):
   for name, text, form, expected in (
     ("faq.csv", "Question;Answer;note\n" + two, PAIRS, right("so", "thus")),
     ("faq.csv", "anchor,positive,negative\nwhy,so,no\nwho,he,\n", WITH_NEGATIVES, right("so") + wrong("no")),
-    ("faq.tsv", "query\tanswer\tnegative_1\tHard Negative 2\nwhy\tso\tno\t[x\n", WITH_NEGATIVES, right("so") + wrong("no", "[x")),
+    ("faq.tsv", "query\tanswer\tnegative_1\tHard Negative 2\nwhy\tso\t[7]\t[x\n", WITH_NEGATIVES, right("so") + wrong("[7]", "[x")),
     ("faq.csv", 'question,answer,negatives\nwhy,so,"[""no"", ""nor""]"\n', WITH_NEGATIVES, right("so") + wrong("no", "nor")),
     ("faq.jsonl", json_lines({"question": "why", "answer": "so", "negative": ["no", "nor"]}), WITH_NEGATIVES, right("so") + wrong("no", "nor")),
     ("faq.csv", "question,answer,negative,label\nwhy,so,no,1\nwhy,no,,0\n", LABELLED, right("so") + wrong("no")),
