@@ -16,7 +16,7 @@ def get_config(argument=None):
   else:
     recipes.crossencoder(config)
     words.transfer(config)
-  words.roberta(config)
+  words.ENCODERS["roberta"](config)
   return words.apply(config, argument, ("context",))
 
 

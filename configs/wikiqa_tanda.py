@@ -7,6 +7,6 @@ def get_config(argument=None):
   config = base.get_config()
   config.data.name = "wikiqa"
   recipes.crossencoder(config)
-  words.roberta(config)
+  words.ENCODERS["roberta"](config)
   words.adapt(config)
   return words.apply(config, argument)

