@@ -78,13 +78,11 @@ def check(names: Sequence[str]) -> None:
     )
 
 
-def apply(
-  questions: Iterable[Question], names: Sequence[str], *, kept: list[str] | None = None
-) -> tuple[Question, ...]:
+def apply(questions: Iterable[Question], names: Sequence[str]) -> tuple[Question, ...]:
   """Return the questions with the rules `names` applied to every text, in that order.
   A question or a candidate that a rule would leave without text (`:-)` under `alphanumeric`) stays
-  as it was before that rule; their number is logged, and `kept` takes their ids. A context sentence
-  or a title may become empty: there is none then. Raises InputError as `check`.
+  as it was before that rule; their number is logged. A context sentence or a title may become empty:
+  there is none then. Raises InputError as `check`.
   """
   if not names:
     return tuple(questions)
@@ -122,6 +120,4 @@ def apply(
       len(without),
       without[0],
     )
-  if kept is not None:
-    kept.extend(without)
   return tuple(result)
