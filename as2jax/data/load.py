@@ -103,7 +103,7 @@ def _own(section: Any) -> Dataset:
   splits, forms = {}, {}
   for split, path in paths.items():
     if path and section.name == ASNQ_FILES:
-      splits[split] = asnq.read_asnq(epath.Path(path).expanduser())
+      splits[split] = tuple(asnq.iterate_asnq(epath.Path(path).expanduser()))
     elif path:  # of training questions a teacher's scores will do
       needed = None if split == "train" and section.teachers else True
       own = user_files.read(tables.hub_address(path, split), labelled=needed, **how)

@@ -98,7 +98,7 @@ def test_a_data_set_without_the_split_says_how_to_have_it():
 
 
 def test_a_users_file_in_asnqs_form_is_read_by_its_classes(tmp_path):
-  rows = [Row(0, "who?", f"Sentence {label}.", label) for label in (1, 4, 2, 3)]
+  rows = [Row("who?", f"Sentence {label}.", label) for label in (1, 4, 2, 3)]
   path = tmp_path / "train.tsv"
   write_asnq(path, rows)
   actual = load.load(section(name="asnq_files", train=str(path)))

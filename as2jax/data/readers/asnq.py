@@ -39,7 +39,6 @@ PASS_ROWS = 1_000_000  # that are held at once of a file whose questions' rows s
 class Row(NamedTuple):
   """One judged sentence of a file; `label` as the file has it, "" for absent context."""
 
-  line: int
   question: str
   text: str
   label: int
@@ -108,11 +107,6 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
   return Question(id, rows[0].question, tuple(candidates), rows[0].title)
 
 
-def read_asnq(path: epath.PathLike) -> tuple[Question, ...]:
-  """Read the questions of `iterate_asnq` all at once: for small files."""
-  return tuple(iterate_asnq(path))
-
-
 def iterate_asnq(path: epath.PathLike, *, judged: bool = False) -> Iterator[Question]:
   """Yield the questions of a file of ASNQ, or (`judged`) of CSV with labels 0 and 1.
 
@@ -149,7 +143,7 @@ def iterate_rows(path: epath.PathLike, *, judged: bool = False) -> Iterator[Row]
       expected = f"expected a question, a sentence and a label of {', '.join(labels)}"
       raise lines.error(f"the line is {shown}; {expected}")
     around = [row.get(name, "") for name in CONTEXT]
-    yield Row(lines.number, row["question"], row["sentence"], int(row["label"]), *around)
+    yield Row(row["question"], row["sentence"], int(row["label"]), *around)
   if not count:
     raise lines.error("nothing follows the header; get the file again")
 

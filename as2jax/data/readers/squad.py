@@ -205,7 +205,7 @@ def _article_rows(article: Sequence[Paragraph], known: set[str]) -> Iterator[Row
             label = 3 + (passage.text in right)
           else:
             label = 1 + any(answer in passage.text for _, answer in asked.answers)
-          yield Row(0, text, passage.text, label, passage.previous, passage.next, passage.title)
+          yield Row(text, passage.text, label, passage.previous, passage.next, passage.title)
 
 
 def read_rerank(path: epath.PathLike, split: str) -> Iterator[Question]:

@@ -6,7 +6,7 @@ import pytest
 
 from as2jax.data.dataset import load
 from as2jax.data.readers import asnq as grouping
-from as2jax.data.readers.asnq import iterate_asnq, iterate_rows, read_asnq, write_asnq
+from as2jax.data.readers.asnq import iterate_asnq, iterate_rows, write_asnq
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from tests.file_damage import check_refusals, written
@@ -20,12 +20,16 @@ ROWS = (
 )
 
 
+def read(path, **how):
+  return tuple(iterate_asnq(path, **how))
+
+
 def content(rows=ROWS, end="\n") -> bytes:
   return "".join(row + end for row in rows).encode()
 
 
 def test_class_4_alone_is_positive(tmp_path):
-  first, second = read_asnq(written(tmp_path, content()))
+  first, second = read(written(tmp_path, content()))
   assert (first.id, first.text) == ("q1", 'who made "it" ?')
   assert [(c.id, c.text, c.label) for c in first.candidates] == [
     ("q1-0", "Ann made it .", 1),
@@ -38,7 +42,7 @@ def test_class_4_alone_is_positive(tmp_path):
 def test_context_where_the_file_has_it(tmp_path):
   header = "question\tcandidate\tlabel\tprevious\tnext\ttitle"
   rows = ["q ?\tone .\t4\t\ttwo .\tT", "q ?\ttwo .\t3\tone .\tthree .\tT"]
-  (question,) = read_asnq(written(tmp_path, content([header, *rows])))
+  (question,) = read(written(tmp_path, content([header, *rows])))
   one, two = question.candidates
   assert (one.previous, one.next, one.title, one.next_label) == ("", "two .", "T", 0)
   assert (two.previous, two.previous_label) == ("one .", 1)
@@ -48,18 +52,18 @@ def test_context_where_the_file_has_it(tmp_path):
 def test_what_is_written_is_read(tmp_path):
   path, copy = written(tmp_path, content()), tmp_path / "copy"
   assert write_asnq(copy, iterate_rows(path)) == len(ROWS)
-  assert read_asnq(copy) == read_asnq(path)
+  assert read(copy) == read(path)
   with pytest.raises(InputError, match="a label of 1, 2, 3, 4"):
     write_asnq(copy, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))))
-  assert read_asnq(copy) == read_asnq(written(tmp_path, content()))
+  assert read(copy) == read(written(tmp_path, content()))
 
 
 @pytest.mark.parametrize("pass_rows", [1, 2, 100])
 def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, pass_rows):
   monkeypatch.setattr(grouping, "PASS_ROWS", pass_rows)
   mixed = [ROWS[i] for i in (3, 0, 4, 1, 2)]
-  end, it = read_asnq(written(tmp_path, content(mixed)))
-  whole_it, whole_end = read_asnq(written(tmp_path, content()))
+  end, it = read(written(tmp_path, content(mixed)))
+  whole_it, whole_end = read(written(tmp_path, content()))
   for actual, whole in ((it, whole_it), (end, whole_end)):
     assert actual.text == whole.text
     assert [(c.text, c.label) for c in actual.candidates] == [
@@ -80,8 +84,7 @@ BROKEN = {
 }
 
 
-read, JUNK = read_asnq, ()
-WHOLE = (content(), content(end="\r\n"))
+JUNK, WHOLE = (), (content(), content(end="\r\n"))
 
 
 def check_counts(questions, data: bytes):
@@ -130,8 +133,7 @@ BROKEN_CSV = {
 
 
 def test_broken_commas(tmp_path):
-  read = lambda path: tuple(iterate_asnq(path, judged=True))
-  check_refusals(read, tmp_path / "train.csv", BROKEN_CSV)
+  check_refusals(lambda path: read(path, judged=True), tmp_path / "train.csv", BROKEN_CSV)
 
 
 def test_wdrass_is_a_table(tmp_path):

@@ -190,7 +190,7 @@ def test_rows_in_asnqs_classes(tmp_path):
   assert sum(row.question == "Why?" for row in rows) == 6  # the second question of that text: none
   assert rows[1].previous == "Ice is “frozen” water." and rows[1].title == "The ice"
   asnq.write_asnq(tmp_path / "made.tsv", rows)
-  questions = asnq.read_asnq(tmp_path / "made.tsv")
+  questions = list(asnq.iterate_asnq(tmp_path / "made.tsv"))
   assert [(len(q.candidates), len(q.positives)) for q in questions] == [(6, 2), (6, 1), (1, 1)]
   assert questions[0].candidates[0].next_label == 1
 
