@@ -9,14 +9,13 @@ from typing import Any
 from etils import epath
 
 from as2jax.data.lines import Lines, quoted
-from as2jax.data.record import Candidate, Question
+from as2jax.data.record import CONTEXT, Candidate, Question
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 
 FILE, CARD = "negatives.jsonl", "mining.json"
 PREFIX = "mined-"  # of the ids of mined candidates
 _TEXTS = ("question_id", "question", "candidate")
-_CONTEXT = ("previous", "next", "title")
 
 
 def candidate_id(text: str) -> str:
@@ -27,7 +26,7 @@ def candidate_id(text: str) -> str:
 def line(question: Question, candidate: Candidate, **provenance: Any) -> str:
   """Return one line of the file: a question, a negative for it, and what the miner says of it."""
   row = dict(zip(_TEXTS, (question.id, question.text, candidate.text), strict=True))
-  row |= {name: value for name in _CONTEXT if (value := getattr(candidate, name))}
+  row |= {name: value for name in CONTEXT if (value := getattr(candidate, name))}
   return json.dumps({**row, "label": 0, **provenance}, ensure_ascii=False) + "\n"
 
 
@@ -105,10 +104,10 @@ def _with(question: Question, further: Mapping[str, Candidate]) -> Question:
 def _negative(
   row: Mapping[str, Any], texts: Mapping[str, str], lines: Lines
 ) -> tuple[str, Candidate]:
-  context = {key: row.get(key, "") for key in _CONTEXT}
+  context = {key: row.get(key, "") for key in CONTEXT}
   name, question, text = (row.get(key) for key in _TEXTS)
   if not all(isinstance(value, str) for value in (name, question, text, *context.values())):
-    raise lines.error(f"one of {', '.join((*_TEXTS, *_CONTEXT))} is no text; mine again")
+    raise lines.error(f"one of {', '.join((*_TEXTS, *CONTEXT))} is no text; mine again")
   if texts.get(name) != question or not text.strip() or row.get("label") != 0:
     raise lines.error(
       f"no negative (label 0) of a training question here: {quoted(name)}, {quoted(question)}; mine "

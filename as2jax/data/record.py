@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 UNKNOWN = -1  # the label of a sentence that nobody judged
+CONTEXT = ("previous", "next", "title")  # the texts of a candidate that may be ""
 # Names of two classes by which one means "answers the question", without case and punctuation.
 POSITIVE = frozenset("answer correct entailment match positive relevant right true yes".split())
 NEGATIVE = frozenset(

@@ -14,12 +14,11 @@ from etils import epath
 
 from as2jax.data import tables
 from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
-from as2jax.data.record import UNKNOWN, Candidate, Question, label_of
+from as2jax.data.record import CONTEXT, UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
 from as2jax.data.wikiqa_form import HEADER, read_wikiqa
 
 REQUIRED = ("question", "candidate")
-CONTEXT = ("previous", "next", "title")
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
 ROW, LISTED, WHOLE = "row", "listed", "whole"  # a candidate, one of a question's list, no candidate
 # What a table with labels, or one to train on, holds.

@@ -59,6 +59,7 @@ class Steps(Sequence[Step]):
     return Shard(examples[first:end], units, row, start, self.rows[number])
 
 
+AHEAD = 2  # batches that wait to be used
 TRIAL = 2**16  # shards that decide how many rows `paper` batches have
 Level = Literal["token", "vocabulary", "word", "unit", "example"]
 
@@ -330,8 +331,8 @@ def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, bucke
   return tuple(sorted({int(q) for q in quantiles}))
 
 
-def prefetch(make: Callable[[int], T], numbers: Iterable[int], depth: int = 2) -> Iterator[T]:
-  """Yields `make(i)` for each number, in order, made at most `depth` ahead.
+def prefetch(make: Callable[[int], T], numbers: Iterable[int]) -> Iterator[T]:
+  """Yields `make(i)` for each number, in order, made at most `AHEAD` ahead.
 
   It hides latency and decides nothing: the items are those of a plain loop. An exception in `make`
   is raised where its item would have been yielded; a consumer that stops early stops the thread.
@@ -341,7 +342,7 @@ def prefetch(make: Callable[[int], T], numbers: Iterable[int], depth: int = 2) -
     try:
       for i in numbers:
         ahead.append(pool.submit(make, i))
-        if len(ahead) > depth:
+        if len(ahead) > AHEAD:
           yield ahead.popleft().result()
       while ahead:
         yield ahead.popleft().result()

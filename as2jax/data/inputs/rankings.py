@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float32
 
-from as2jax.data import holdout, trec_files
+from as2jax.data import holdout, tables, trec_files
 from as2jax.data.holdout import NAME as HELD_OUT
 from as2jax.data.inputs.protocol import Input, Resources, Tables
 from as2jax.data.lines import Lines
@@ -173,7 +173,6 @@ def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Pat
   )
 
 
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 _NAMES = (("question_id", "candidate_id"), ("question", "candidate"))
 Scores = Mapping[str, Mapping[str, float]]  # by question and candidate
 
@@ -240,7 +239,7 @@ def read_scores(file: epath.PathLike) -> Scores:
   `candidate` (texts). Raises InputError with the line of another form, of a score that is no
   number, of a pair that occurs twice.
   """
-  if epath.Path(file).suffix.lower() not in JSON_SUFFIXES:
+  if epath.Path(file).suffix.lower() not in tables.JSON:
     return trec_files.read_run(file)
   scores: dict[str, dict[str, float]] = {}
   lines = Lines(file)

@@ -23,13 +23,12 @@ from etils import epath
 
 from as2jax.data import user_files
 from as2jax.data.lines import Lines, csv_records, quoted
-from as2jax.data.record import Candidate, Question, label_of
+from as2jax.data.record import CONTEXT, Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
 from as2jax.runtime.files import write_whole
 
 COLUMNS = ("question", "sentence", "label")
-CONTEXT = ("previous", "next", "title")  # the fields of a row that may be ""
 UNUSED = ("question_id", "candidate_id", "document", "doc_id", "url")
 ALIASES = {"candidate": "sentence", "answer": "sentence", "successive": "next"}
 CLASSES, POSITIVE = ("1", "2", "3", "4"), 4

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
 
-from as2jax.data.record import Candidate, Question
+from as2jax.data.record import CONTEXT, Candidate, Question
 from as2jax.runtime.errors import InputError
 
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
@@ -29,7 +29,6 @@ BRACKETS_AND_QUOTES = {
 }
 CLITICS = {"n't", "'s", "'re", "'ve", "'m", "'d", "'ll"}
 _ESCAPED = re.compile(r"\\([/*])")
-CONTEXT = ("previous", "next", "title")
 
 
 def alphanumeric(text: str) -> str:
