@@ -287,8 +287,11 @@ def _check_pairs(
   if listed or difflib.get_close_matches("label", others):
     tables.resolve_columns(columns, {}, table, needed=("label",))
   for column in others:
-    cells = (record.get(column) for _, _, record in records)
-    values = {str(cell).strip() for cell in cells if cell is not None} - {""}
+    values = set()
+    for _, _, record in records:
+      if record.get(column) is not None:
+        values.add(str(record[column]).strip())
+    values.discard("")
     if len(values) == 2 < len(records):
       raise table.error(
         f"there is no column label, and {column!r} has two values, {' and '.join(sorted(values))}: if they "
@@ -383,7 +386,8 @@ def _wrong_answers(record: Mapping[str, Any], negatives: Sequence[str]) -> Itera
     if isinstance(value, str) and value.lstrip().startswith("["):
       with contextlib.suppress(ValueError):  # a text that begins so
         listed = json.loads(value)
-        value = listed if {type(text) for text in listed} <= {str} else value
+        if set(map(type, listed)) <= {str}:
+          value = listed
     for text in value if isinstance(value, list) else [value]:
       if text is not None and str(text).strip():
         yield text

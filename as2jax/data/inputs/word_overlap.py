@@ -10,7 +10,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float32
@@ -68,7 +68,7 @@ class DocumentFrequency(Input):
 
 Fitted = Mapping[str, Any]
 Form = Literal["by_length", "counts", "shares"]
-FORMS: tuple[Form, ...] = ("by_length", "counts", "shares")
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 @dataclasses.dataclass(frozen=True)
