@@ -73,7 +73,6 @@ class Table:
     rows: (number, {column: value}) of each row; {} where all cells are empty.
     unit: what `number` counts: "line" (from 1) or "row" (from 0; Parquet, frames).
     faults: (number, kind, what is wrong) of rows, those that could not be read among them.
-    plain: whether the file's lines are cells between tabs, in which a quotation mark is a character.
 
   """
 
@@ -82,7 +81,6 @@ class Table:
   rows: list[tuple[int, dict[str, Any]]]
   unit: str = "line"
   faults: list[tuple[int, str, str]] = dataclasses.field(default_factory=list)
-  plain: bool = False
 
   def place(self, number: int) -> str:
     """Name a row for a message."""
@@ -308,8 +306,8 @@ def separator(source: str) -> str:
 def _delimited(path: epath.Path, text: str, suffix: str) -> Table:
   """Read CSV, or cells between tabs; what the first line has most of separates cells."""
   delimiter = "\t" if suffix == ".tsv" else _delimiter(text)
-  plain = delimiter == "\t" and (suffix != ".csv" or '"' not in text) and not is_quoted(text, path)
-  table = Table(str(path), (), [], plain=plain)
+  plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
+  table = Table(str(path), (), [])
   records: Iterable[tuple[int, list[str]]]
   if plain:
     lines = text.removesuffix("\n").split("\n")

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import itertools
 import json
 import logging
 import re
@@ -16,7 +17,7 @@ from as2jax.data import tables
 from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
 from as2jax.data.record import CONTEXT, UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
-from as2jax.data.wikiqa_form import HEADER, read_wikiqa
+from as2jax.data.wikiqa_form import HEADER, follows
 
 REQUIRED = ("question", "candidate")
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
@@ -138,16 +139,15 @@ def read(
   table = tables.open_table(source)
   if not table.rows:
     table.refuse()
-  problems, form = Problems(place=table.unit), ""
-  if table.columns == HEADER and table.plain and not named:
-    problems.rows = len(table.rows)
-    form = LABELLED * (labelled is not False)
-    groups = _of_wikiqa(source, labelled is not False)
-  else:
-    records = _records(table, named.get("candidate", "candidate"))
-    problems.rows = len(records) + len(table.faults)
-    fields, form, negatives = _fields(table, records, named, labelled)
-    groups = _grouped(table, records, fields, negatives, labels=bool(form))
+  of_wikiqa = table.columns == HEADER and table.unit == "line" and not named
+  if of_wikiqa:
+    _add_neighbours(table)
+  records = _records(table, named.get("candidate", "candidate"))
+  problems = Problems(len(records) + len(table.faults), place=table.unit)
+  fields, form, negatives = _fields(table, records, named, labelled)
+  groups = _grouped(table, records, fields, negatives, labels=bool(form))
+  for group in groups if of_wikiqa else ():
+    group.group = group.rows[0][2]["DocumentID"]
   questions, others = _questions(groups, table, problems, drop)
   for number, kind, _ in table.faults:
     problems.wrong.setdefault(kind, []).append(number)
@@ -189,16 +189,13 @@ def _negatives(columns: Sequence[str], fields: Mapping[str, str]) -> list[str]:
   return [c for c in columns if of_wrong.fullmatch(c.strip()) and c not in fields.values()]
 
 
-def _of_wikiqa(source: Any, labelled: bool) -> list[Group]:
-  """Read a file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
-  groups, line = [], 1
-  for question in read_wikiqa(epath.Path(source).expanduser(), labelled=labelled):
-    group = Group(question.id, question.text, line + 1, question.group)
-    for candidate in question.candidates:
-      line += 1
-      group.rows.append((line, candidate, {"DocumentID": candidate.id.rpartition("-")[0]}))
-    groups.append(group)
-  return groups
+def _add_neighbours(table: Table) -> None:
+  """Give rows in WikiQA's form the sentences around theirs, also those of rows that are dropped."""
+  table.columns = (*HEADER, "previous", "next")
+  for (_, one), (_, two) in itertools.pairwise(table.rows):
+    if one and two and one["QuestionID"] == two["QuestionID"]:
+      if follows(one["SentenceID"], two["SentenceID"]):
+        one["next"], two["previous"] = two["Sentence"], one["Sentence"]
 
 
 def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:

@@ -8,36 +8,33 @@ from collections.abc import Iterator, Mapping
 from etils import epath
 
 from as2jax.data.lines import Lines, check_id, quoted
-from as2jax.data.record import UNKNOWN, Candidate, Question
+from as2jax.data.record import Candidate, Question
 
 HEADER = (
   "QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label",
 )  # fmt: skip
 
 
-def read_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> tuple[Question, ...]:
-  """Read one of WikiQA's TSV files at once; see `iterate_wikiqa`."""
-  return tuple(iterate_wikiqa(path, labelled=labelled))
+def follows(id: str, after: str) -> bool:
+  """Tell whether a sentence is the next one of a document behind another, by their ids (`D1-3`)."""
+  document, _, place = id.rpartition("-")
+  its, _, next_place = after.rpartition("-")
+  numbered = place.isdecimal() and next_place.isdecimal()
+  return its == document and numbered and int(next_place) == int(place) + 1
 
 
-def iterate_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> Iterator[Question]:
+def iterate_wikiqa(path: epath.PathLike) -> Iterator[Question]:
   """Yield the questions of a TSV file of WikiQA: header, then a judged sentence a line, 7 columns.
 
   The format is plain: UTF-8, tabs, LF or CR LF, and a quotation mark is a character like any
   other. The rows of a question stand together. The sentence before (after) a sentence is that of
-  the row above (below) where both are of one question and document and their numbers (`D1-3`) are
-  consecutive.
-
-  Args:
-    path: the file.
-    labelled: False ignores the column Label: every label is `UNKNOWN`.
+  the row above (below) where it `follows` in its document, of the same question.
 
   Raises InputError: anything but such a file; names file, line and value.
-
   """
   lines = Lines(path)
   seen: set[str] = set()
-  for name, group in itertools.groupby(_rows(lines, labelled), lambda row: row["QuestionID"]):
+  for name, group in itertools.groupby(_rows(lines), lambda row: row["QuestionID"]):
     rows: dict[str, dict[str, str]] = {}  # by sentence id
     for row in group:
       first = next(iter(rows.values()), row)
@@ -52,12 +49,12 @@ def iterate_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> Iterator[Q
         raise lines.error(f"question {quoted(name)} {problem}")
       rows[row["SentenceID"]] = row
     seen.add(name)
-    yield _question(rows, labelled)
+    yield _question(rows)
   if not seen:
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _rows(lines: Lines, labelled: bool) -> Iterator[dict[str, str]]:
+def _rows(lines: Lines) -> Iterator[dict[str, str]]:
   """Yield the lines below the header: all cells filled, ids for run files, a label of 0 or 1."""
   for number, line in lines:
     cells = line.split("\t")
@@ -75,19 +72,18 @@ def _rows(lines: Lines, labelled: bool) -> Iterator[dict[str, str]]:
     if not re.fullmatch(re.escape(row["DocumentID"]) + "-[0-9]+", row["SentenceID"]):
       example = quoted(row["DocumentID"] + "-0")
       raise lines.error(f"SentenceID is {quoted(row['SentenceID'])}; expected such as {example}")
-    if labelled and row["Label"] not in ("0", "1"):
+    if row["Label"] not in ("0", "1"):
       raise lines.error(f"Label is {quoted(row['Label'])}; expected 0 or 1")
     yield row
 
 
-def _question(rows: Mapping[str, Mapping[str, str]], labelled: bool) -> Question:
+def _question(rows: Mapping[str, Mapping[str, str]]) -> Question:
   candidates = []
   for sentence, row in rows.items():
-    label = int(row["Label"]) if labelled else UNKNOWN
+    label = int(row["Label"])
     candidates.append(Candidate(sentence, row["Sentence"], label, title=row["DocumentTitle"]))
   for i, (id, after) in enumerate(itertools.pairwise(rows)):
-    document, _, place = id.rpartition("-")
-    if after.rpartition("-")[0] == document and int(after.rpartition("-")[2]) == int(place) + 1:
+    if follows(id, after):
       one, two = candidates[i : i + 2]
       candidates[i] = dataclasses.replace(one, next=two.text, next_label=two.label)
       candidates[i + 1] = dataclasses.replace(two, previous=one.text, previous_label=one.label)

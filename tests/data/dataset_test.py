@@ -20,7 +20,7 @@ from as2jax.data.load import require
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts
 from as2jax.data.statistics import KEEPS
-from as2jax.data.wikiqa_form import read_wikiqa
+from as2jax.data.wikiqa_form import iterate_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
 
@@ -32,7 +32,7 @@ def test_loads_what_the_reader_reads(tmp_path, monkeypatch):
   assert (data.name, data.clean, data.source) == ("wikiqa", "answerable", str(files))
   assert tuple(data.splits) == SPLITS
   for split, questions in data.splits.items():
-    assert questions == read_wikiqa(files / f"WikiQA-{split}.tsv")
+    assert questions == tuple(iterate_wikiqa(files / f"WikiQA-{split}.tsv"))
     assert data.fingerprints[split] == fingerprint(questions)
 
 
@@ -237,7 +237,7 @@ def test_a_killed_preparation_is_not_taken_for_whole(tmp_path, when):
   assert run.returncode == -signal.SIGKILL
   assert list((tmp_path / "cache").rglob("*train.array_record*"))  # it had begun
   data = load("wikiqa", root=str(root))
-  assert data.splits["test"] == read_wikiqa(root / "WikiQA-test.tsv")
+  assert data.splits["test"] == tuple(iterate_wikiqa(root / "WikiQA-test.tsv"))
 
 
 def test_two_processes_prepare_at_once(tmp_path):
@@ -246,7 +246,7 @@ def test_two_processes_prepare_at_once(tmp_path):
   runs = [process(code, root) for _ in range(3)]
   printed = [run.communicate(timeout=60)[0] for run in runs]
   assert [run.returncode for run in runs] == [0, 0, 0]
-  expected = {s: fingerprint(read_wikiqa(root / f"WikiQA-{s}.tsv")) for s in SPLITS}
+  expected = {s: fingerprint(tuple(iterate_wikiqa(root / f"WikiQA-{s}.tsv"))) for s in SPLITS}
   assert set(printed) == {f"{sorted(expected.items())}\n"}
   assert load("wikiqa", root=str(root)).fingerprints == expected
 
@@ -278,7 +278,7 @@ def test_many_shards_keep_the_order(tmp_path, monkeypatch):
   root = write_source(tmp_path / "root", questions=30)
   data = load("wikiqa", root=str(root))
   assert len(list((tmp_path / "cache").rglob("*train.array_record*"))) == 8
-  assert data.splits["train"] == read_wikiqa(root / "WikiQA-train.tsv")
+  assert data.splits["train"] == tuple(iterate_wikiqa(root / "WikiQA-train.tsv"))
   (features,) = (tmp_path / "cache").rglob("features.json")
   builder = tfds.builder_from_directory(features.parent)  # as others read it
   (first, *_) = builder.as_data_source("train")

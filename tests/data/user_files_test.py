@@ -30,7 +30,7 @@ from as2jax.data.user_files import (
   read_labelled,
   rows,
 )
-from as2jax.data.wikiqa_form import read_wikiqa
+from as2jax.data.wikiqa_form import iterate_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged, has_place, written
 
@@ -270,7 +270,8 @@ def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
 
 def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
   path = written(tmp_path, WIKIQA, "mine.tsv")
-  assert read_labelled(path) == read_wikiqa(path)
+  whole = read_labelled(path)
+  assert whole == tuple(iterate_wikiqa(path))
   row = lambda i, text, label: f"Q1\twhat is ice?\tD1\tIce\tD1-{i}\t{text}\t{label}\n"
   more = row(2, "It is cold .", 0) + row(3, "Frozen water .", 0)
   path.write_text(WIKIQA + more)
@@ -280,14 +281,12 @@ def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
   assert own.others["Q1", "D1-1"] == {"DocumentID": "D1"}
   assert (own.problems.repeated, own.problems.contradictory) == ([4], [5])
   assert "repeating one with another label (line 5)" in caplog.text
-  path.write_text(WIKIQA.replace("\t1\n", "\t\n"))
-  assert read(path, labelled=False).questions == read_wikiqa(path, labelled=False)
   frame = pandas.read_csv(io.StringIO(WIKIQA), sep="\t")
   for name, form in (("x.csv", {}), ("x.tsv", {"sep": "\t", "quoting": csv.QUOTE_ALL})):
-    (one,) = read_labelled(written(tmp_path, frame.to_csv(index=False, **form), name))  # as a table
-    assert [(c.id, c.text, c.label) for c in one.candidates] == [
-      ("D1-0", "Frozen water .", 1), ("D1-1", "It is cold .", 0),
-    ]  # fmt: skip
+    assert read_labelled(written(tmp_path, frame.to_csv(index=False, **form), name)) == whole
+  path.write_text(WIKIQA.replace("\t1\n", "\t\n") + more)
+  labels = {c.label for q in read(path, labelled=False).questions for c in q.candidates}
+  assert labels == {UNKNOWN} and read(path, labelled=True, drop=True).problems.wrong
 
 
 GOOD = {"question": "q", "candidate": "c", "label": 1}

@@ -3,7 +3,7 @@ import tiny
 from file_damage import written
 
 from as2jax.data.record import UNKNOWN
-from as2jax.data.wikiqa_form import read_wikiqa
+from as2jax.data.wikiqa_form import iterate_wikiqa
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
 ROWS = (
@@ -22,8 +22,12 @@ def content(rows=ROWS, end="\r\n") -> bytes:
   return "".join(line + end for line in (HEADER, *rows)).encode()
 
 
+def read(path):
+  return tuple(iterate_wikiqa(path))
+
+
 def test_reads_questions_with_context_and_title(tmp_path):
-  first, second, third = read_wikiqa(written(tmp_path, content()))
+  first, second, third = read(written(tmp_path, content()))
   assert (first.id, first.text) == ("Q1", 'how is "ice" made?')
   assert [c.id for c in first.candidates] == ["D1-0", "D1-1", "D1-3"]
   assert [c.label for c in first.candidates] == [0, 1, 0]
@@ -38,13 +42,6 @@ def test_reads_questions_with_context_and_title(tmp_path):
   assert (a.next, b.previous) == (b.text, a.text)  # the same text twice is kept
   assert (b.next, other_document.previous, other_document.title) == ("", "", "Tudor")
   assert third.candidates[0].previous == ""  # no neighbour of another question
-
-
-def test_unlabelled_ignores_the_label(tmp_path):
-  rows = [row[:-1] + "?" for row in ROWS[:2]]
-  (question,) = read_wikiqa(written(tmp_path, content(rows)), labelled=False)
-  assert [c.label for c in question.candidates] == [UNKNOWN, UNKNOWN]
-  assert [c.next_label for c in question.candidates] == [UNKNOWN, UNKNOWN]
 
 
 def replaced(number, old, new):
@@ -71,8 +68,7 @@ BROKEN = {
 }
 
 
-read, JUNK = read_wikiqa, ()
-WHOLE = (content(), content(end="\n"))
+JUNK, WHOLE = (), (content(), content(end="\n"))
 
 
 def check_counts(questions, data: bytes):
@@ -85,7 +81,7 @@ def check_counts(questions, data: bytes):
 @pytest.mark.parametrize("split", COUNTS)
 def test_official_counts(split):
   path = tiny.real_data("wikiqa", f"WikiQA-{split}.tsv")
-  questions = read_wikiqa(path)
+  questions = read(path)
   pairs = [candidate for question in questions for candidate in question.candidates]
   assert (len(questions), len(pairs), sum(c.label for c in pairs)) == COUNTS[split]
   assert all(c.id.startswith(f"{q.group}-") for q in questions for c in q.candidates)
