@@ -111,7 +111,7 @@ def text_of(card: Mapping, further: Sequence[str] = ()) -> str:
 
 def wrong(card: Mapping) -> list[str]:
   """Write a line for each thing that is wrong with a data set, or that makes its figures say less."""
-  lines = [*contradictions(card), *shared_with_training(card)]
+  lines = misleading(card)
   for pair, number in card["overlap"].items():
     if number and "train" not in pair.split("+"):
       lines.append(f"{card['name']}: {number} question texts stand in {pair.replace('+', ' and ')}")
@@ -129,19 +129,13 @@ def wrong(card: Mapping) -> list[str]:
   return lines
 
 
-def contradictions(card: Mapping) -> list[str]:
-  """Write a line for each split in which a pair is labelled both 0 and 1."""
+def misleading(card: Mapping) -> list[str]:
+  """Write a line for each split with pairs labelled both 0 and 1, or with question texts of train."""
   lines = []
   for split, its in card["splits"].items():
     if number := its["contradictory_pairs"]:
       pairs = f"{number} (question, sentence) pairs are labelled both 0 and 1"
       lines.append(f"{card['name']} {split}: {pairs}")
-  return lines
-
-
-def shared_with_training(card: Mapping) -> list[str]:
-  """Write a line for each split that has question texts of the split train."""
-  lines = []
   for pair, number in card["overlap"].items():
     splits = pair.split("+")
     if number and "train" in splits:

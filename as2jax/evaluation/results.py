@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import holdout, mined
-from as2jax.data.card import contradictions, data_card, shared_with_training
+from as2jax.data.card import data_card, misleading
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
 from as2jax.evaluation.significance import ONE_SEED, Groups, count_text, half_width, mean_sd
@@ -181,7 +181,7 @@ def data_record(dataset: Dataset, section: Any) -> dict:
   The log names splits with pairs labelled both 0 and 1, and those that share questions with train.
   """
   statistics = data_card(dataset)
-  for line in (*contradictions(statistics), *shared_with_training(statistics)):
+  for line in misleading(statistics):
     log.warning("%s", line)
   splits = {}
   for name, entry in statistics["splits"].items():
