@@ -103,11 +103,9 @@ class OwnFile:
   form: str
 
 
-def read_labelled(
-  source: Any, *, columns: Mapping[str, str] | str = "", drop: bool = False
-) -> tuple[Question, ...]:
+def read_labelled(source: Any) -> tuple[Question, ...]:
   """Read the questions of a table, each candidate with its label; see `read`."""
-  return read(source, labelled=True, columns=columns, drop=drop).questions
+  return read(source, labelled=True).questions
 
 
 def read(

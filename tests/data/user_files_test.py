@@ -146,7 +146,7 @@ def test_a_question_with_its_candidates_in_one_object(tmp_path):
   ]
   columns = "question=ask,candidate=reply,label=good,question_id=nr,title=ctx"
   path = written(tmp_path, json_lines(*objects), "mine.jsonl")
-  first, second = read_labelled(path, columns=columns)
+  first, second = read(path, labelled=True, columns=columns).questions
   assert (first.id, first.text, second.id) == ("7", "q", "8")
   assert [(c.text, c.label) for c in first.candidates] == [("c", 1), ("d", 0)]
   assert [(c.text, c.title) for c in second.candidates] == [("e", "T"), ("f", "")]
@@ -262,7 +262,7 @@ def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
     f"; line 15: label is '2'; 2 more. {said}; mend the file, or leave them out: drop=True"
   )
   with caplog.at_level(logging.WARNING):
-    first, second = read_labelled(path, drop=True)
+    first, second = read(path, labelled=True, drop=True).questions
   assert said in caplog.text and "left out" in caplog.text
   assert [(c.text, c.label) for c in first.candidates] == [("a", 1), ("a", 0)]
   assert second.text == "r"
