@@ -3,8 +3,6 @@
 Word vectors where GloVe is not at hand: as2jax lab vectors, then --config.encoder.vectors=FILE.
 """
 
-from ml_collections import ConfigDict
-
 from as2jax.config import base, recipes, words
 from as2jax.runtime.errors import InputError
 
@@ -24,29 +22,27 @@ def get_config(argument="4"):
   config.epochs = 40  # the paper gives none; patience ends the run
   if "sample" in named:
     words.sample(config)
-  config.model = ConfigDict(
-    {
-      "name": "m2snet",
-      "similarity": similarity,
-      "modes": modes,
-      "noise": 0.01,
-      "question_length": 33,
-      "candidate_length": 60,
-      "filters": (32,) if "shallow" in named else (32, 64),  # paper: 32, then 64
-      "filter_size": 5,  # paper: width 5
-      "pool_size": 2,
-      "hidden_size": 32,  # paper: 32
-      "dropout": 0.5,  # paper: 0.5
-      # counts | shares | by_length; the paper says "the simplest". AdaDelta does not move the weights
-      # of unscaled features in time.
-      "overlap": "counts",
-      "standardise_overlap": True,
-      "momentum": 0.9,
-      "eps": 1e-5,
-      "precision": "highest",  # default | high | highest
-    }
+  config.model = words.named(
+    "m2snet",
+    similarity=similarity,
+    modes=modes,
+    noise=0.01,
+    question_length=33,
+    candidate_length=60,
+    filters=(32,) if "shallow" in named else (32, 64),  # paper: 32, then 64
+    filter_size=5,  # paper: width 5
+    pool_size=2,
+    hidden_size=32,  # paper: 32
+    dropout=0.5,  # paper: 0.5
+    # counts | shares | by_length; the paper says "the simplest". AdaDelta does not move the weights
+    # of unscaled features in time.
+    overlap="counts",
+    standardise_overlap=True,
+    momentum=0.9,
+    eps=1e-5,
+    precision="highest",  # default | high | highest
   )
-  config.loss = ConfigDict({"name": "m2snet", "weight": 5e-4})  # paper: 5e-4
+  config.loss = words.named("m2snet", weight=5e-4)  # paper: 5e-4
   recipes.static(config, "glove/glove.6B.50d.txt", lower=True)  # paper: GloVe 6B, 50 dimensions
   config.encoder.unknown_words = "uniform"  # paper: unknown words uniform in ±0.25, trained along
   config.patience = 5  # paper: 5 epochs
