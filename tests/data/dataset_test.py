@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from synthetic_wikiqa import SPLITS, alone, change, prepared_of, split_text, write_source  # noqa: F401  # noqa: F401
+from synthetic_wikiqa import SPLITS, alone, change, prepared_of, split_text, write_source  # noqa: F401
 
 import as2jax
 from as2jax.data import dataset

@@ -16,7 +16,7 @@ import pytest
 from etils import epath
 
 from as2jax.data import download, source
-from as2jax.data.source import Counts, PoolCounts, Spec, find
+from as2jax.data.source import Counts, Spec, find
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import scratch_folder
 
@@ -100,13 +100,6 @@ def test_verdicts():
   assert actual == ["match", "documented", "differs"]
   assert spec.verdict("train", "both", Counts(3, 5, 1)) == ""
   assert spec.verdict("test", "all", Counts(3, 5, 1)) == ""
-
-
-def test_counts_compare_what_is_published():
-  assert Counts(3, 5).agrees(Counts(3, 5, 2))
-  assert not Counts(3, 5, 1).agrees(Counts(3, 5, 2))
-  assert PoolCounts(3, None, 3).agrees(PoolCounts(3, 2, 3, 2, 1))
-  assert not PoolCounts(3, 3).agrees(PoolCounts(3, 2, 3, 2, 1))
 
 
 def test_the_content_is_compared_where_it_is_known(tmp_path):

@@ -152,9 +152,6 @@ def test_other_tools_files_are_read(tmp_path):
   packed = tmp_path / "run.gz"
   packed.write_bytes(gzip.compress((tmp_path / "run").read_bytes()))
   assert trec_files.read_run(packed) == trec_files.read_run(tmp_path / "run")
-  packed.write_bytes(packed.read_bytes()[:-9])
-  with pytest.raises(InputError, match="run.gz.*cut off or damaged"):
-    trec_files.read_run(packed)
   with pytest.raises(InputError, match="missing does not exist"):
     trec_files.read_run(tmp_path / "missing")
 
