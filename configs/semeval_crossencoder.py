@@ -5,7 +5,4 @@ A word names the year: semeval2015 (the default), semeval2016, semeval2017.
 
 from as2jax.config import recipes
 
-
-def get_config(argument=None):
-  argument, data, rules = recipes.semeval_of_cete(argument)
-  return recipes.job("crossencoder", data, rules)(argument)
+get_config = recipes.semeval_of_cete("crossencoder")

@@ -455,11 +455,15 @@ def job(
   return get_config
 
 
-def semeval_of_cete(argument: str | None) -> tuple[str, str, tuple[str, ...]]:
-  """Return an argument without its word for a year, that data set's name and its text rules."""
-  year = words.one_of(argument, CETE_SEMEVAL, "semeval2015")
-  rest = [word for word in words.split(argument) if word not in CETE_SEMEVAL]
-  return ",".join(rest), year, CETE_SEMEVAL[year]
+def semeval_of_cete(apply: str | Callable) -> Callable[..., ConfigDict]:
+  """Return the `get_config` of a `job` on the year of SemEval that a word names, with its text rules."""
+
+  def get_config(argument: str | None = None) -> ConfigDict:
+    year = words.one_of(argument, CETE_SEMEVAL, "semeval2015")
+    rest = [word for word in words.split(argument) if word not in CETE_SEMEVAL]
+    return job(apply, year, CETE_SEMEVAL[year])(",".join(rest))
+
+  return get_config
 
 
 def squad(config: ConfigDict) -> None:
