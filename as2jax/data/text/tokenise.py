@@ -22,7 +22,7 @@ from as2jax.data.text.input_templates import (
   truncate,
 )
 from as2jax.data.text.tokenizer import Tokenizer
-from as2jax.data.text.words import WORD, TextTable, cumulative, tokenize
+from as2jax.data.text.words import RULES, WORD, TextTable, cumulative, tokenize
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
 
@@ -151,7 +151,7 @@ def build_units(
     )
   build = functools.partial(_build, units, tokenizer, template, max_length, words, roles)
   if cache:
-    key = _key(units, tokenizer, roles, [template, max_length, words])
+    key = _key(units, tokenizer, roles, [template, max_length, words and RULES])
     entry = caches.cached(caches.place(cache, "units", key), build)
   else:
     writer = caches.Writer()

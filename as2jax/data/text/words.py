@@ -29,6 +29,7 @@ _UNSPACED = (
 )
 UNSPACED = re.compile(f"[{_UNSPACED}]")
 LETTERS = 3  # of other scripts, which one character of these outweighs: more, and it is quoted
+RULES = (WORD, _UNSPACED, LETTERS)  # what words a text has
 _CHUNK = 4096  # texts tokenised at once: what the library returns is far larger than the ids
 
 

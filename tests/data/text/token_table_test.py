@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from tokenise_test import letters
 
+from as2jax.data.text import tokenise
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import Tokenizer
 
@@ -53,7 +54,7 @@ def test_second_call_maps_the_first_ones_table(tmp_path, encoded):
   assert len(folders(tmp_path)) == 1
 
 
-def test_whatever_differs_has_a_table_of_its_own(tmp_path):
+def test_whatever_differs_has_a_table_of_its_own(tmp_path, monkeypatch):
   from tokenizers import Tokenizer as Backend
   from tokenizers import normalizers
 
@@ -72,3 +73,8 @@ def test_whatever_differs_has_a_table_of_its_own(tmp_path):
     cached = build_units(units, tok, max_length=20, cache=str(tmp_path), **options)
     assert_equal(build_units(units, tok, max_length=20, **options), cached)
   assert len(folders(tmp_path)) == 7
+  monkeypatch.setattr(tokenise, "RULES", ("of another version",))
+  for words, count in ((False, 7), (True, 8)):
+    how = {"template": "context", "max_length": 20, "words": words}
+    build_units(context, letters(), cache=str(tmp_path), **how)
+    assert len(folders(tmp_path)) == count
