@@ -141,7 +141,7 @@ def hub_parts(address: str) -> tuple[str, str, str]:
     raise InputError(
       f"{address}: write hub:NAME, hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as hub:asnq:test"
     )
-  if len(rest) == 1 and rest[0] in SPLITS:
+  if len(rest) == 1 and set(rest[0].split("+")) <= set(SPLITS):
     rest.insert(0, "")
   config, split, *_ = [*rest, "", ""]
   return name, config, split

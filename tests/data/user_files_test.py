@@ -526,6 +526,8 @@ def test_data_sets_of_the_hub(hub, name, classes, records, expected):
   hub({(name, config): splits for config in (None, "v2.1")})
   for address in (f"hub:{name}:dev", f"hub:{name}:validation", f"hub:{name}:v2.1:dev"):
     assert as_read(by_address(address)) == expected
+  both = by_address(f"hub:{name}:train+dev")
+  assert list(both.splits) == ["train", "dev"] and both.reported == ("train+dev",)
   whole = dataset(f"hub:{name}")
   assert list(whole.splits) == ["train", "dev"] and whole.name == f"hub-{name.split('/')[-1]}"
   labelled = "label" in records[0] or "positive" in records[0] or "passages" in records[0]
