@@ -4,9 +4,9 @@ import json
 
 import pytest
 import tiny
+from holdout_test import section
 from squad_test import paragraph
 
-from as2jax.config import base
 from as2jax.data import load, mined
 from as2jax.data.dataset import Dataset
 from as2jax.data.dataset import load as load_named
@@ -47,10 +47,8 @@ def test_held_out_pairs_are_asked_of_all_answers_of_their_file(tmp_path):
   """Their own and those that are trained on, whose questions keep their wrong answers."""
   rows = [f"q{i},a{i % 7},n{i}" for i in range(10)]
   (tmp_path / "faq.csv").write_text("\n".join(["question,answer,negative", *rows, ""]))
-  section = base.get_config().data
-  section.update({"name": "files", "train": str(tmp_path / "faq.csv"), "holdout": 0.2})
-  section.negatives = "paragraph"
-  data = load.load(section, "retrieve")
+  how = {"name": "files", "train": str(tmp_path / "faq.csv"), "negatives": "paragraph"}
+  data = load.load(section(**how, holdout=0.2), "retrieve")
   pool, train = data.pools["heldout"], data.splits["train"]
   asked = {query.text for query in pool.queries}
   assert len(asked) == 2 and len(train) == 8 and not asked & {q.text for q in train}
@@ -114,17 +112,11 @@ def test_passages_of_a_pool_have_ids_of_their_own():
     pool_of((first, second), merge=False)
 
 
-def section(**values):
-  data = base.get_config().data
-  data.update(values)
-  return data
-
-
 def test_mined_negatives_stay_beside_the_positives_and_none_twice(tmp_path):
   load_train = lambda **values: load.load(
-    section(name="sample", rules=("lowercase",), **values), "retrieve"
+    section(rules=("lowercase",), **values), "retrieve"
   ).splits["train"]
-  questions = load.load(section(name="sample")).splits["train"]
+  questions = load.load(section()).splits["train"]
   asked, silent = (
     next(q for q in questions if bool(q.positives) == answerable) for answerable in (True, False)
   )

@@ -516,16 +516,12 @@ def hub(monkeypatch):
   tables._hub_streams.cache_clear()
 
 
-def as_read(data):
-  return [(q.text, c.text, c.label) for q in data.questions for c in q.candidates]
-
-
 @pytest.mark.parametrize("name, classes, records, expected", OF_HUB)
 def test_data_sets_of_the_hub(hub, name, classes, records, expected):
   splits = {split: Streamed(records, classes, 0) for split in ("train", "validation")}
   hub({(name, config): splits for config in (None, "v2.1")})
   for address in (f"hub:{name}:dev", f"hub:{name}:validation", f"hub:{name}:v2.1:dev"):
-    assert as_read(by_address(address)) == expected
+    assert by_address(address).pairs() == expected
   both = by_address(f"hub:{name}:train+dev")
   assert list(both.splits) == ["train", "dev"] and both.reported == ("train+dev",)
   whole = dataset(f"hub:{name}")
@@ -544,7 +540,7 @@ def test_the_package_of_the_hub_gives_the_same(tmp_path):
     folder = tmp_path / name.replace("/", "-")
     folder.mkdir()
     stored.to_parquet(folder / "validation.parquet")
-    assert as_read(dataset(f"hub:{folder}")) == expected
+    assert dataset(f"hub:{folder}").pairs() == expected
   with pytest.raises(InputError, match="'v9' not found.*: check the name and its config"):
     dataset(f"hub:{folder}:v9:dev")
 

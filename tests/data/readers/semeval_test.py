@@ -5,12 +5,8 @@ from file_damage import written
 from as2jax.data.readers.semeval import SKIP, iterate_semeval
 
 
-def read_semeval(*arguments, **options):
-  return tuple(iterate_semeval(*arguments, **options))
-
-
-def read(path, skipped=None):
-  return read_semeval(path, skipped=skipped, repeated=True)
+def read(path, skipped=None, repeated=True):
+  return tuple(iterate_semeval(path, skipped=skipped, repeated=repeated))
 
 
 FORUM = """<root>
@@ -71,7 +67,7 @@ THREADS_ALONE = f"<root>\n{THREAD.format('Q1_R4', '')}{THREAD.format('Q1_R5', ''
 
 
 def test_reads_the_form_of_2015(tmp_path):
-  first, second = read_semeval(written(tmp_path, FORUM))
+  first, second = read(written(tmp_path, FORUM))
   assert (first.id, first.text) == ("Q1", 'Good "bank" Which one & why <br/> caf\u00e9?')
   assert [(c.id, c.label, c.text) for c in first.candidates] == [
     ("Q1_C1", 1, "Mine."),
@@ -82,16 +78,16 @@ def test_reads_the_form_of_2015(tmp_path):
 
 def test_repeated_related_questions_are_left_out(tmp_path):
   path = written(tmp_path, THREADS)
-  first, second = read_semeval(path)
+  first, second = read(path, repeated=False)
   assert (first.id, first.text) == ("Q1_R4", "Best bank Which?")
   assert [(c.id, c.label) for c in first.candidates] == [("Q1_R4_C1", 1), ("Q1_R4_C2", 0)]
   assert second.id == "Q1_R5"
-  assert [q.id for q in read_semeval(path, repeated=True)] == ["Q1_R4", "Q1_R5", "Q2_R1"]
+  assert [q.id for q in read(path)] == ["Q1_R4", "Q1_R5", "Q2_R1"]
 
 
 def test_a_comment_without_text_is_skipped_and_reported(tmp_path, caplog):
   skipped = []
-  first, _ = read_semeval(written(tmp_path, THREADS.replace("Mine.", " ", 1)), skipped=skipped)
+  first, *_ = read(written(tmp_path, THREADS.replace("Mine.", " ", 1)), skipped)
   assert [c.id for c in first.candidates] == ["Q1_R4_C2"]
   assert len(skipped) == 1 and "skipped 1 comments without text" in caplog.text
 
