@@ -116,7 +116,7 @@ def read(
   A row is a candidate, with the fields question, candidate, label and optionally previous, next,
   title, question_id, candidate_id and group (of dependent questions), each in a column of one of its `tables.NAMES`, or in that which
   `columns` names; every other column is carried along. A row may also be a question with its
-  `candidates`, a list of texts or objects, or with lists of its `positive` and `negative` ones. WikiQA's own format is read as such. Rows with one
+  `candidates`, a list of texts or objects, or with lists of its `positive` and `negative` ones. Rows in WikiQA's own form have their neighbours as context. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
   in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
   A row with candidates is a whole question: its id may not occur again. Without a column of labels
@@ -308,7 +308,7 @@ def _grouped(
   for _, _, record in records:
     needed.update(name for name in IDS if record.get(fields.get(name)) not in (None, ""))
   for number, kind, record in records:
-    texts, wrong, faults = _texts(record, fields, negatives)
+    texts, wrong, faults = _fields_of_row(record, fields, negatives)
     question, question_id = texts["question"], texts["question_id"]
     if not faults and not (question.strip() and (kind == WHOLE or texts["candidate"].strip())):
       empty = "candidate" if question.strip() else "question"
@@ -352,7 +352,7 @@ def _grouped(
   return list(groups.values())
 
 
-def _texts(
+def _fields_of_row(
   record: Mapping[str, Any], fields: Mapping[str, str], negatives: Sequence[str]
 ) -> tuple[dict[str, str], list[Any], list[tuple[str, str]]]:
   """Return the text of each field of a row, its wrong answers, and as faults what of both is no text."""

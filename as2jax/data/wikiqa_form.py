@@ -16,7 +16,7 @@ HEADER = (
 
 
 def follows(id: str, after: str) -> bool:
-  """Tell whether a sentence is the next one of a document behind another, by their ids (`D1-3`)."""
+  """Tell by their ids (`D1-3`, `D1-4`) whether one sentence stands behind another in a document."""
   document, _, place = id.rpartition("-")
   its, _, next_place = after.rpartition("-")
   numbered = place.isdecimal() and next_place.isdecimal()
