@@ -29,9 +29,8 @@ RULES = {
   "answerable": lambda candidates, positives: positives > 0,
   "both": lambda candidates, positives: (positives > 0) & (positives < candidates),
 }
-Ranges = dict[
-  str, tuple[float, float, int]
-]  # by metric: worst mean, best mean, questions that differ
+# By metric: worst mean, best mean, questions that differ.
+Ranges = dict[str, tuple[float, float, int]]
 
 
 class Measure(NamedTuple):
@@ -204,7 +203,7 @@ def of_first(scores: Sequence[np.ndarray], questions: Sequence[Question]) -> dic
   return {"first_right": right, "top_first": top}
 
 
-def filters(clean: str, official: str = "") -> dict[str, str]:
+def filters(clean: str, official: str) -> dict[str, str]:
   """Return a data set's question filters from two rules: {name: rule}, no rule under two names."""
   named = {"clean": clean, "official": official, "answerable": "answerable", "all": "all"}
   kept: dict[str, str] = {}
@@ -226,8 +225,8 @@ def summarize(
   mask: np.ndarray,
   *,
   where: str,
-  ranges: Ranges | None = None,
-  groups: np.ndarray | None = None,
+  ranges: Ranges,
+  groups: np.ndarray | None,
 ) -> dict[str, dict[str, float | int | None]]:
   """Return mean, 95 % half-width over questions and their number, under names with the filter.
 
@@ -249,8 +248,7 @@ def summarize(
     }
     if of is not None:
       entry["groups"] = len(np.unique(of))
-    if ranges is not None and metric in ranges:
-      entry |= zip(("worst", "best", "tied_questions"), ranges[metric], strict=True)
+    entry |= zip(("worst", "best", "tied_questions"), ranges[metric], strict=True)
     summary[f"{metric}[{where}]"] = entry
   return summary
 
@@ -292,9 +290,9 @@ def tied_text(tied: int | None, questions: int) -> str:
 
 
 def average_recall(
-  scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, mask: np.ndarray, depth: int = 10
+  scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, mask: np.ndarray
 ) -> float:
-  """Return AvgRec of the SemEval CQA tasks: mean recall at k = 1 … depth, over all questions.
+  """Return AvgRec of the SemEval CQA tasks: mean recall at k = 1 … 10, over all questions.
 
   Recall at k is the number of positives among the first k candidates of every question, over the
   number that a perfect ranking would have there (Nakov et al. 2016, section 4): a ratio of sums.
@@ -303,7 +301,7 @@ def average_recall(
   counted = np.asarray(mask, bool)
   share = (ranking.relevant / ranking.size)[ranking.group]
   recalls = []
-  for k in range(1, depth + 1):
+  for k in range(1, 11):
     taken = share[(ranking.rank <= k) & counted[ranking.question]].sum()
     perfect = np.minimum(ranking.positives[counted], k).sum()
     recalls.append(taken / max(perfect, 1))

@@ -1,8 +1,8 @@
 """Read what is compared: per-question scores of finished runs, of tables, of TREC run files.
 
-A run file is measured by the judgements of a run, or by judgements alone (`by_judgements`). A re-ranking must score every candidate. A retrieval
-from a pool lists what it found: a question whose right passages are not listed has the value 0, so
-that a short list can only lower a metric.
+A run file is measured by the judgements of a run, or by judgements alone (`by_judgements`). A re-ranking
+must score every candidate. A retrieval from a pool lists what it found: a question whose right passages
+are not listed has the value 0, so that a short list can only lower a metric.
 """
 
 import dataclasses
@@ -35,9 +35,8 @@ STRATA = {"first_right": 1, "first_wrong": 0}  # by the label of a document's fi
 # Columns of a table that are no metrics.
 COUNTS = ("candidates", "positives", "asked", "group", "first_right", "top_first", "tied")
 Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
-Source = tuple[
-  dict[str, Any], dict[str, Table]
-]  # a run's results, {} of files; a table a seed, by file
+# A run's results, {} of files; a table a seed, by file.
+Source = tuple[dict[str, Any], dict[str, Table]]
 Run = Mapping[str, Mapping[str, float]]
 
 

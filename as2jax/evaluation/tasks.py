@@ -215,9 +215,7 @@ class Retrieve(_Task):
     self.predictor, self.model, self._kept = predictor, predictor.model, {}
     self.scores = [self.model.ranking_score]
     if not self.model.encodes and self.model.has_parameters:
-      for (
-        split
-      ) in self.measured:  # what is wrong with the files is found before anything is trained
+      for split in self.measured:  # what is wrong with the files is found before a training
         pool = data.pools[split]
         self._kept[split] = retrieve.retrieved(config.data.ranking, pool, split, self.depth)
     elif self.model.has_parameters:

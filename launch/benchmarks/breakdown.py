@@ -84,9 +84,8 @@ def parts(side: steps.JaxSide) -> list[Part]:
 
   both = lambda function, arrays, *given: partial(both_ways, function, arrays, *given)
   product, many, count = 12e-9 * n * d, 2 * layers + 1, sum(map(jnp.size, state.trainable.values()))
-  moved = (
-    5e-6 * n * x.dtype.itemsize
-  )  # x read, y written; then x and y's gradient read, x's written
+  # x read, y written; then x and y's gradient read, x's written.
+  moved = 5e-6 * n * x.dtype.itemsize
   looked_up = 4e-6 * d * (v + 5 * n)
   return [
     ("attention, plain, dropout", layers, both(plain, heads, mask, key), product * l, "TFLOP/s"),
@@ -139,13 +138,12 @@ def run(seconds: float) -> dict[str, Any]:
   for name, times, make, work, unit in (*parts(side), last):
     line = "needs a GPU | | |"
     if on_gpu or not any(word in name for word in NEED_GPU):
+      # A kernel that this GPU or jax has not met may fail: the rest is measured.
       try:
         ms = times * steps.milliseconds(make(), seconds)
         found[name] = {"ms": ms, "share": ms / total}
         line = f"{ms:.3f} | {ms / total:.1%} | {times * work / ms:.4g} {unit} |"
-      except (
-        Exception
-      ) as error:  # of a kernel that this GPU or jax has not met: the rest is measured
+      except Exception as error:
         line = f"failed: {str(error).splitlines()[0][:200]} | | |"
     print(f"| {name} | {times} | {line}", flush=True)
   return {"speed": total, "parts": found}
