@@ -24,7 +24,7 @@ from as2jax.data.record import Question
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import hub, weights
 from as2jax.encoders.family import Family, Key, Request, Source, build, register
-from as2jax.layers.cpu import Direction, Product, affine, scan_units, single
+from as2jax.layers.cpu import Direction, Product, affine, scan_units
 from as2jax.layers.recurrent import DIRECTIONS
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
@@ -176,7 +176,8 @@ class ProjectedLstm(nn.Module):
     step = partial(lstm_step, cell_clip=self.cell_clip, projection_clip=self.projection_clip)
     gates = lambda x: affine(x, input_kernel, bias, self.precision)
     zero = jnp.zeros((1, c)), jnp.zeros((1, p))
-    state, output = step(single(products, self.precision), zero, gates(mark))
+    product = lambda name, x: affine(x, *products[name], self.precision)
+    state, output = step(product, zero, gates(mark))
     initial = tuple(jnp.broadcast_to(leaf, (len(words), leaf.shape[-1])) for leaf in state)
     return Direction(step, products, gates(words), initial, backward), output
 
@@ -211,10 +212,9 @@ class BidirectionalLayer(nn.Module):
       direction, output = cell(x, mark, name == "backward")
       directions.append(direction)
       opened.append(output)
-    scanned = scan_units(
+    outputs = scan_units(
       directions, position, segment, unroll=self.unroll, precision=self.precision
     )
-    outputs = [output for output, _ in scanned]
     if self.skip:
       outputs = [x + output for x, output in zip(words, outputs, strict=True)]
       opened = [x + output for x, output in zip(opening, opened, strict=True)]

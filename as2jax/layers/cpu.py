@@ -59,11 +59,6 @@ def affine(
   return product if bias is None else product + spread(bias, product.shape)
 
 
-def single(products: Products, precision: Any) -> Product:
-  """Return a `Product` for a single step outside the loop."""
-  return lambda name, x: affine(x, *products[name], precision)
-
-
 def scan_units(
   directions: Sequence[Direction],
   position: Int[Array, "b l"],
@@ -71,12 +66,10 @@ def scan_units(
   *,
   unroll: int,
   precision: Any,
-) -> list[tuple[Float[Array, "b l h"], Any]]:
-  """Return outputs of each direction (zero at padding) and its state after a row's last unit.
-  Reading backward, that is the unit which the row begins with. A row without a unit keeps the
-  initial state. Differentiable in reverse mode. The directions run side by side in one loop of l
-  turns, of which the compiled loop holds `unroll` a turn. `position` is that within the unit, from
-  0; `segment` is 0 for padding.
+) -> list[Float[Array, "b l h"]]:
+  """Return outputs of each direction, zero at padding. Differentiable in reverse mode.
+  The directions run side by side in one loop of l turns, of which the compiled loop holds `unroll`
+  a turn. `position` is that within the unit, from 0; `segment` is 0 for padding.
   """
   real = segment > 0
   first = real & (position == 0)
@@ -89,7 +82,7 @@ def scan_units(
     tuple(in_time(mask, d.backward)[..., None] for mask in (last if d.backward else first, real))
     for d in directions
   )
-  final, outputs = _run(
+  outputs = _run(
     tuple(d.step for d in directions),
     unroll,
     precision,
@@ -99,14 +92,14 @@ def scan_units(
     masks,
   )
   ordered = []
-  for direction, state, output in zip(directions, final, outputs, strict=True):
+  for direction, output in zip(directions, outputs, strict=True):
     output = jnp.moveaxis(output, 0, 1)
-    ordered.append((jnp.flip(output, 1) if direction.backward else output, state))
+    ordered.append(jnp.flip(output, 1) if direction.backward else output)
   return ordered
 
 
 def _loop(steps, unroll, precision, products, initial, inputs, masks, offsets):
-  """Return ((final states, outputs), operands of each product); `offsets` are added."""
+  """Return (outputs, operands of each product); `offsets` are added."""
 
   def turn(states, now):
     after = []
@@ -127,9 +120,8 @@ def _loop(steps, unroll, precision, products, initial, inputs, masks, offsets):
     states, results = zip(*after, strict=True)
     return states, results
 
-  final, results = lax.scan(turn, initial, (inputs, masks, offsets), unroll=unroll)
-  outputs, operands = zip(*results, strict=True)
-  return (final, outputs), operands
+  _, results = lax.scan(turn, initial, (inputs, masks, offsets), unroll=unroll)
+  return tuple(zip(*results, strict=True))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

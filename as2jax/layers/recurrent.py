@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from as2jax.layers.cpu import Direction, Product, Products, Weight, affine, scan_units, single
+from as2jax.layers.cpu import Direction, Product, affine, scan_units
 from as2jax.runtime.errors import InputError
 
 DIRECTIONS = ("forward", "backward")
@@ -57,41 +57,29 @@ def lstm_step(
 
 
 class Cell(nn.Module):
-  """Takes a single step with the parameters of one direction of `Recurrent`, k gates of h each."""
+  """Holds the parameters of one direction of `Recurrent`, k gates of h each."""
 
   hidden_size: int
   precision: Any
 
   @nn.compact
-  def weights(self, input_size: int) -> dict[str, Weight]:
-    """Return the parameters as arrays."""
+  def __call__(self, x: Float[Array, "b l d"], initial: Any, backward: bool) -> Direction:
+    """Return the direction over `x` with the state before a unit's first token."""
     width, bound = self.gates * self.hidden_size, self.hidden_size**-0.5
 
     def uniform(key, shape):  # as PyTorch draws them
       return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
     shapes = {
-      "input_kernel": (input_size, width),
+      "input_kernel": (x.shape[-1], width),
       "recurrent_kernel": (self.hidden_size, width),
       "input_bias": (width,),
       "recurrent_bias": (width,),
     }
-    return {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
-
-  def project(self, x: Float[Array, "*n d"]) -> Float[Array, "*n g"]:
-    """Return the inputs' contribution to the gates, all that a step needs of the inputs."""
-    weights = self.weights(x.shape[-1])
-    return affine(x, weights["input_kernel"], weights["input_bias"], self.precision)
-
-  def products(self, input_size: int) -> Products:
-    """Return the parameters of the products that `scan_units` and `single` compute."""
-    weights = self.weights(input_size)
-    return {"recurrent": (weights["recurrent_kernel"], weights["recurrent_bias"])}
-
-  def __call__(self, state: Any, x: Float[Array, "b d"]) -> Any:
-    """Return the state after `x`."""
-    product = single(self.products(x.shape[-1]), self.precision)
-    return self.step(product, state, self.project(x))[0]
+    weights = {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
+    inputs = affine(x, weights["input_kernel"], weights["input_bias"], self.precision)
+    products = {"recurrent": (weights["recurrent_kernel"], weights["recurrent_bias"])}
+    return Direction(self.step, products, inputs, initial, backward)
 
 
 class GRUCell(Cell):
@@ -122,11 +110,10 @@ CELLS = {"gru": GRUCell, "lstm": LSTMCell}
 class Recurrent(nn.Module):
   """Is a GRU or LSTM layer over packed rows, equal to PyTorch's of one layer.
 
-  Parameters are those of its cells, `forward` and `backward`: a decoder takes a single step with
-  `layer.forward(state, x)`. With `max` pooling of an LSTM's two directions this is InferSent's
-  sentence encoder (Conneau et al. 2017). `cell` is `gru` or `lstm`, `hidden_size` h of each
-  direction; `bidirectional` appends the vectors of a second direction; `unroll` time steps are one
-  turn of the compiled loop.
+  Parameters are those of its cells, `forward` and `backward`. With `max` pooling of an LSTM's two
+  directions this is InferSent's sentence encoder (Conneau et al. 2017). `cell` is `gru` or `lstm`,
+  `hidden_size` h of each direction; `bidirectional` appends the vectors of a second direction;
+  `unroll` time steps are one turn of the compiled loop.
   """
 
   cell: str
@@ -151,15 +138,13 @@ class Recurrent(nn.Module):
     `initial`, of one direction, is the state that each unit of a row starts from, zero where None:
     [b, h], of an LSTM the pair (hidden, cell) of these.
     """
-    cells = [getattr(self, name) for name in DIRECTIONS[: 1 + self.bidirectional]]
-    states = [cell.zero(x.shape[0]) for cell in cells] if initial is None else [initial]
     directions = []
-    for cell, state, name in zip(cells, states, DIRECTIONS[: len(cells)], strict=True):
-      products, inputs = cell.products(x.shape[-1]), cell.project(x)
-      directions.append(Direction(cell.step, products, inputs, state, name == "backward"))
+    for name in DIRECTIONS[: 1 + self.bidirectional]:
+      cell = getattr(self, name)
+      state = cell.zero(x.shape[0]) if initial is None else initial
+      directions.append(cell(x, state, name == "backward"))
     how = {"unroll": self.unroll, "precision": self.precision}
-    results = scan_units(directions, position, segment, **how)
-    return jnp.concatenate([outputs for outputs, _ in results], axis=-1)
+    return jnp.concatenate(scan_units(directions, position, segment, **how), axis=-1)
 
 
 def from_torch(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, dict[str, np.ndarray]]:
