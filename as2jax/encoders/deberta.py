@@ -107,7 +107,7 @@ class DisentangledAttention(nn.Module):
 
     def by_position(vectors, name, rows):
       of_distance = split(jnp.take(dense[name](relative), rows, axis=0))
-      return relative_shift(product("bqhk,phk->bhqp", vectors, of_distance), l)
+      return relative_shift(product("bqhk,phk->bhqp", vectors, of_distance))
 
     scores = product("bqhk,bthk->bhqt", query, key) + by_position(query, "key", rows[0])
     scores += jnp.swapaxes(by_position(key, "query", rows[1]), 2, 3)

@@ -50,7 +50,7 @@ class XLNetEncoder(PackedEncoder):
       self.vocab_size, self.hidden_size, dtype, self.hidden_dropout, name="embeddings"
     )(tokens.ids, offset, train=train)
     l = tokens.ids.shape[1]
-    positions = sinusoids(l, l, self.hidden_size, self.clamp_len)
+    positions = sinusoids(l, self.hidden_size, self.clamp_len)
     positions = transformer.Dropout(self.hidden_dropout)(positions, train=train).astype(x.dtype)
     mask = transformer.segment_mask(tokens.segment)
     if self.attention_type == "uni":
@@ -58,7 +58,7 @@ class XLNetEncoder(PackedEncoder):
     same_type = (tokens.type[:, :, None] == tokens.type[:, None, :])[:, None]
     how = (dtype, self.precision)
     attention = partial(RelativeAttention, self.num_heads, self.attention_dropout, *how)
-    apply = lambda layer, x: layer(x, x, mask, same_type, positions, train=train)
+    apply = lambda layer, x: layer(x, mask, same_type, positions, train=train)
     states, every, last = self._layers(x, attention, apply, scan, self.hidden_dropout)
     return states, every, transformer.Dropout(self.hidden_dropout)(last, train=train)
 

@@ -19,31 +19,29 @@ from as2jax.layers.transformer import INITIALIZER, MASKED, Dropout, mix
 WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, to the fastest
 
 
-def sinusoids(
-  queries: int, keys: int, width: int, clamp_len: int
-) -> Float[Array, "distances {width}"]:
-  """Return [sin; cos] of the distances keys, keys - 1, … 1 - queries, one row each.
+def sinusoids(length: int, width: int, clamp_len: int) -> Float[Array, "{2*length} {width}"]:
+  """Return [sin; cos] of the distances length, length - 1, … 1 - length, one row each.
   A clamp_len above 0 cuts distances to ±clamp_len. Frequencies are rounded to float32 where the
   reference rounds them: an angle of hundreds of radians shows the last bit of its frequency.
   """
   powers = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
   frequencies = np.float32(1) / np.power(np.float32(WAVELENGTH), powers)
-  distance = keys - jnp.arange(queries + keys, dtype=jnp.float32)
+  distance = length - jnp.arange(2 * length, dtype=jnp.float32)
   if clamp_len > 0:
     distance = jnp.clip(distance, -clamp_len, clamp_len)
   angle = distance[:, None] * jnp.asarray(frequencies)[None]
   return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)
 
 
-def relative_shift(scores: Float[Array, "b h q p"], keys: int) -> Float[Array, "b h q {keys}"]:
-  """Return scores by distance as scores by key: entry (i, j) is entry (i, q - i + j) of `scores`.
-  `scores` has the columns of `sinusoids`, p = q + keys. In row-major order, the wanted entries of
-  each row begin one place earlier than those of the row before, so that dropping the first q
-  numbers and reshaping to rows of p - 1 aligns them.
+def relative_shift(scores: Float[Array, "b h l p"]) -> Float[Array, "b h l l"]:
+  """Return scores by distance as scores by key: entry (i, j) is entry (i, l - i + j) of `scores`.
+  `scores` has the columns of `sinusoids`, p = 2l. In row-major order, the wanted entries of each
+  row begin one place earlier than those of the row before, so that dropping the first l numbers
+  and reshaping to rows of p - 1 aligns them.
   """
-  b, h, q, p = scores.shape
-  flat = scores.reshape(b, h, q * p)[..., q:]
-  return flat.reshape(b, h, q, p - 1)[..., :keys]
+  b, h, l, p = scores.shape
+  flat = scores.reshape(b, h, l * p)[..., l:]
+  return flat.reshape(b, h, l, p - 1)[..., :l]
 
 
 class RelativeAttention(nn.Module):
@@ -63,14 +61,13 @@ class RelativeAttention(nn.Module):
   def __call__(
     self,
     x: Float[Array, "b l d"],
-    context: Float[Array, "b t d"],
-    mask: Bool[Array, "b 1 l t"],
-    same_type: Bool[Array, "b 1 l t"],
+    mask: Bool[Array, "b 1 l l"],
+    same_type: Bool[Array, "b 1 l l"],
     positions: Float[Array, "p d"],
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """Attend from `x` to `context`; `positions` are the sinusoids of distances."""
+    """Attend where `mask` is true; `positions` are the sinusoids of distances."""
     b, l, d = x.shape
     width = d // self.num_heads
     dense = lambda name: nn.Dense(
@@ -86,12 +83,12 @@ class RelativeAttention(nn.Module):
       name, INITIALIZER, (*shape, self.num_heads, width), jnp.float32
     ).astype(self.dtype)
     product = partial(jnp.einsum, precision=self.precision, preferred_element_type=jnp.float32)
-    query, key, value = heads("query", x), heads("key", context), heads("value", context)
+    query, key, value = heads("query", x), heads("key", x), heads("value", x)
     asked = lambda name: query + vectors(name)[None, None]
 
     scores = product("bqhk,bthk->bhqt", asked("r_w_bias"), key)
     far = product("bqhk,phk->bhqp", asked("r_r_bias"), heads("relative", positions))
-    scores += relative_shift(far, context.shape[1])
+    scores += relative_shift(far)
     kind = product("bqhk,shk->bhqs", asked("r_s_bias"), vectors("seg_embed", 2))
     scores += jnp.where(same_type, kind[..., :1], kind[..., 1:])
 
