@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.family import Key, Transformer, register
@@ -115,29 +115,6 @@ class PackedEncoder(nn.Module, kw_only=True):
     return params["embeddings"]["word"]
 
 
-class WordEmbeddings(nn.Module):
-  """Word embeddings (and `offset`), then norm or dropout. An id outside the table gives NaN."""
-
-  vocab_size: int
-  hidden_size: int
-  dtype: Any
-  dropout: float = 0.0
-  norm_eps: float = 0.0
-
-  @nn.compact
-  def __call__(
-    self, ids: Int[Array, "... l"], offset: Float[Array, "... l d"] | None, *, train: bool
-  ) -> Float[Array, "... l d"]:
-    """Looks up each id, adds `offset`, and applies a norm without bias, and dropout with `train`."""
-    shape = (self.vocab_size, self.hidden_size)
-    x = jnp.take(self.param("word", transformer.INITIALIZER, shape, jnp.float32), ids, axis=0)
-    if offset is not None:
-      x += offset.astype(jnp.float32)
-    if self.norm_eps:
-      x = transformer.LayerNorm(self.norm_eps, self.dtype, use_bias=False, name="norm")(x)
-    return transformer.Dropout(self.dropout)(x.astype(self.dtype), train=train)
-
-
 class BertEncoder(PackedEncoder):
   """BERT without its pooler; RoBERTa, too, whose positions begin at `position_offset` 2.
 
@@ -164,14 +141,14 @@ class BertEncoder(PackedEncoder):
     x = transformer.Embeddings(
       self.vocab_size,
       width,
-      self.max_positions,
-      self.type_vocab_size,
-      self.layer_norm_eps,
+      how[0],
       self.hidden_dropout,
-      self.position_offset,
-      dtype=how[0],
+      self.layer_norm_eps,
+      max_positions=self.max_positions,
+      type_vocab_size=self.type_vocab_size,
+      position_offset=self.position_offset,
       name="embeddings",
-    )(tokens.ids, tokens.position, tokens.type, offset, train=train)
+    )(tokens, offset, train=train)
     if width != self.hidden_size:
       start = {"kernel_init": transformer.INITIALIZER, "name": "embeddings_project"}
       x = Dense(self.hidden_size, dtype=how[0], precision=self.precision, **start)(x)

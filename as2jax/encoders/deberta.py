@@ -44,20 +44,18 @@ class DebertaEncoder(bert.PackedEncoder):
     x = transformer.Embeddings(
       self.vocab_size,
       self.hidden_size,
-      0,
-      self.type_vocab_size,
-      self.layer_norm_eps,
+      how[0],
       self.hidden_dropout,
-      dtype=how[0],
+      self.layer_norm_eps,
+      type_vocab_size=self.type_vocab_size,
       name="embeddings",
-    )(tokens.ids, tokens.position, tokens.type, offset, train=train)
+    )(tokens, offset, train=train)
     shape = (2 * self.buckets, self.hidden_size)
     relative = self.param("relative", INITIALIZER, shape, jnp.float32)
     relative = transformer.LayerNorm(self.layer_norm_eps, how[0], name="relative_norm")(relative)
     l = tokens.ids.shape[1]
-    bucket = buckets(
-      np.arange(l, -l, -1), self.buckets, self.farthest
-    )  # as `relative_shift` has it
+    # The distances as `relative_shift` has them.
+    bucket = buckets(np.arange(l, -l, -1), self.buckets, self.farthest)
     rows = np.clip(self.buckets + np.stack([bucket, -bucket]), 0, 2 * self.buckets - 1)
     given = transformer.segment_mask(tokens.segment), relative, jnp.asarray(rows)
     rates = (self.attention_dropout, self.hidden_dropout)

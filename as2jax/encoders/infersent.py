@@ -10,15 +10,13 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.encoders import weights
-from as2jax.encoders.bert import WordEmbeddings
 from as2jax.encoders.family import register
 from as2jax.encoders.static import StaticEncoder, WordVectors
 from as2jax.layers.recurrent import Recurrent, from_torch
-from as2jax.layers.transformer import Dropout
+from as2jax.layers.transformer import Dropout, Embeddings
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.registry import AtLeast, Precision, Rate
 
-MARKERS = ("<s>", "</s>")  # around each sentence, words with vectors of their own
 _PREFIX = "enc_lstm."
 
 
@@ -65,8 +63,8 @@ class RecurrentEncoder(nn.Module):
     """
     s, r, l = tokens.ids.shape
     rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
-    x = WordEmbeddings(self.vocab_size, self.word_size, jnp.float32, name="embeddings")(
-      tokens.ids, input_offset, train=train
+    x = Embeddings(self.vocab_size, self.word_size, name="embeddings")(
+      tokens, input_offset, train=train
     )
     x = Dropout(self.hidden_dropout)(x, train=train)
     x = Recurrent(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
 
-from as2jax.encoders.bert import SIZES, PackedEncoder, WordEmbeddings, published
+from as2jax.encoders.bert import SIZES, PackedEncoder, published
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer, vectors
 from as2jax.layers.transformer import Dropout, LayerNorm
@@ -55,9 +55,14 @@ class ModernBertEncoder(PackedEncoder):
 
   def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
-    x = WordEmbeddings(
-      self.vocab_size, self.hidden_size, dtype, norm_eps=self.layer_norm_eps, name="embeddings"
-    )(tokens.ids, offset, train=train)
+    x = transformer.Embeddings(
+      self.vocab_size,
+      self.hidden_size,
+      dtype,
+      norm_eps=self.layer_norm_eps,
+      norm_bias=False,
+      name="embeddings",
+    )(tokens, offset, train=train)
     x = Dropout(self.embedding_dropout)(x, train=train)
     layer = partial(
       ModernBertLayer,

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from flax import linen as nn
@@ -17,9 +16,8 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders import hub, word_vectors
-from as2jax.encoders.bert import WordEmbeddings
 from as2jax.encoders.family import ENCODER_FOLDER, Family, Request, Source, build, register
-from as2jax.layers.transformer import Dropout
+from as2jax.layers.transformer import Dropout, Embeddings
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
 from as2jax.runtime.registry import Rate
@@ -54,8 +52,8 @@ class StaticEncoder(nn.Module):
     train: bool,
   ) -> Float[Array, "s r l d"] | Float[Array, "1 s r l d"]:
     """The vectors of the tokens, `input_offset` added; there is one layer (`all_layers`)."""
-    x = WordEmbeddings(self.vocab_size, self.hidden_size, jnp.float32, name="embeddings")(
-      tokens.ids, input_offset, train=train
+    x = Embeddings(self.vocab_size, self.hidden_size, name="embeddings")(
+      tokens, input_offset, train=train
     )
     x = Dropout(self.hidden_dropout)(x, train=train)
     return x[None] if all_layers else x

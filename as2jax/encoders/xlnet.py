@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import numpy as np
 
-from as2jax.encoders.bert import PackedEncoder, WordEmbeddings, tensor_names
+from as2jax.encoders.bert import PackedEncoder, tensor_names
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
 from as2jax.layers.relative_attention import RelativeAttention, sinusoids
@@ -46,9 +46,9 @@ class XLNetEncoder(PackedEncoder):
 
   def _encode(self, tokens, offset, scan, train):
     dtype = jnp.dtype(self.dtype)
-    x = WordEmbeddings(
+    x = transformer.Embeddings(
       self.vocab_size, self.hidden_size, dtype, self.hidden_dropout, name="embeddings"
-    )(tokens.ids, offset, train=train)
+    )(tokens, offset, train=train)
     l = tokens.ids.shape[1]
     positions = sinusoids(l, self.hidden_size, self.clamp_len)
     positions = transformer.Dropout(self.hidden_dropout)(positions, train=train).astype(x.dtype)

@@ -15,6 +15,7 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from as2jax.data.batches.batch import Tokens
 from as2jax.layers.dense import Dense, spread
 from as2jax.runtime.errors import InputError
 
@@ -330,34 +331,30 @@ class TransformerLayer(nn.Module):
 
 class Embeddings(nn.Module):
   """Sums word, position and type embeddings (and `offset`), then norm and dropout.
-  `position_offset` is added to positions (RoBERTa's begin at 2); with `type_vocab_size` 0 there are
-  no types. An id outside its table gives NaN.
+  `position_offset` is added to positions (RoBERTa's begin at 2); with `max_positions` or
+  `type_vocab_size` 0 there are none of them, with `norm_eps` None there is no norm. An id outside
+  its table gives NaN.
   """
 
   vocab_size: int
   hidden_size: int
-  max_positions: int
-  type_vocab_size: int
-  layer_norm_eps: float
-  dropout: float
-  position_offset: int = 0
   dtype: Any = jnp.float32
+  dropout: float = 0.0
+  norm_eps: float | None = None
+  norm_bias: bool = True
+  max_positions: int = 0
+  type_vocab_size: int = 0
+  position_offset: int = 0
 
   @nn.compact
   def __call__(
-    self,
-    ids: Int[Array, "b l"],
-    position: Int[Array, "b l"],
-    type: Int[Array, "b l"],
-    offset: Float[Array, "b l d"] | None,
-    *,
-    train: bool,
-  ) -> Float[Array, "b l d"]:
+    self, tokens: Tokens, offset: Float[Array, "... l d"] | None, *, train: bool
+  ) -> Float[Array, "... l d"]:
     """Return the input vectors of the tokens; dropout acts with `train`."""
     indices = {
-      "word": (self.vocab_size, ids),
-      "position": (self.max_positions, position + self.position_offset),
-      "type": (self.type_vocab_size, type),
+      "word": (self.vocab_size, tokens.ids),
+      "position": (self.max_positions, tokens.position + self.position_offset),
+      "type": (self.type_vocab_size, tokens.type),
     }
     x = None
     for name, (size, index) in indices.items():
@@ -367,5 +364,6 @@ class Embeddings(nn.Module):
         x = vectors if x is None else x + vectors
     if offset is not None:
       x += offset.astype(jnp.float32)
-    x = LayerNorm(self.layer_norm_eps, self.dtype, name="norm")(x)
-    return Dropout(self.dropout)(x, train=train)
+    if self.norm_eps is not None:
+      x = LayerNorm(self.norm_eps, self.dtype, self.norm_bias, name="norm")(x)
+    return Dropout(self.dropout)(x.astype(self.dtype), train=train)
