@@ -43,7 +43,7 @@ def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
   splits = components.config.evaluation.splits
   known = record.check_data(run.folder, components, splits)
   steps = -1 if components.model.has_parameters else 0
-  outcomes = [results.Outcome(seed, steps, steps, float("nan"), steps) for seed in run.seeds]
+  outcomes = [results.Outcome(seed, steps, steps, None, steps) for seed in run.seeds]
   _record(run, config, components.dataset, workdir, splits, outcomes)
   summary = {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
   summary["identity"] = {**known, "changed": record.changes(run.folder, run.config)}

@@ -104,7 +104,7 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
   ranker = predict.FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
   selection = holdout.selection_split(config.data)
   task = tasks.make(config, dataset, ranker)
-  outcome = results.Outcome(0, 0, 0, float("nan"), 0)
+  outcome = results.Outcome(0, 0, 0, None, 0)
   for split in dict.fromkeys((selection, *config.evaluation.splits)):
     if split in dataset.splits:
       task.record(workdir, None, split, [outcome])

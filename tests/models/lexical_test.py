@@ -251,7 +251,7 @@ def test_a_ranker_has_one_seed_and_gives_the_same_figures_again(tmp_path):
   assert run_scores.load([str(run)])[0].metric("map").shape[0] == 1
   said = modes.run(config("idf_overlap", mode="evaluate"), str(run))
   assert "note: test was evaluated 2 times with each seed" in said and "one seed" not in said
-  again = json.loads((run / "evaluation.json").read_text())
+  again = json.loads((run / "evaluation.json").read_text(), parse_constant=pytest.fail)
   tests = [name for name in results["metrics"] if name.endswith("/test]")]
   assert again["deterministic"] is True
   assert tests and all(again["metrics"][name] == results["metrics"][name] for name in tests)
