@@ -51,4 +51,5 @@ class Trace:
       log.info("traced to step %d: pip install xprof; xprof --logdir=%s", step, self.folder)
       self._begun = False
     elif self._steps and self._passed < WARM_UP:
+      self._steps = 0  # nor are those of further seeds
       log.warning("--profile: the training ended before step %d: nothing was traced", WARM_UP + 1)
