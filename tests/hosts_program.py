@@ -29,7 +29,7 @@ def main(jobs: str, devices: str, port: str = "", process: str = "", count: str 
     # A busy machine may stop both processes for minutes.
     processes.HEARTBEAT = int(os.environ.get("HOSTS_HEARTBEAT", "600"))
     processes.start(f"127.0.0.1:{port}", int(count), int(process))
-    assert jax.device_count() == int(count) * int(devices) and processes.index() == int(process)
+    assert jax.device_count() == int(count) * int(devices) and jax.process_index() == int(process)
   preemption.listen()
   if processes.first():
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -51,12 +51,11 @@ def main(jobs: str, devices: str, port: str = "", process: str = "", count: str 
 def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | None = None):
   import tiny_systems
 
-  from as2jax.runtime import processes
   from as2jax.training import loop
 
   config = tiny_systems.config(system, **overrides)
   add = loop.StepLog.add
-  if signal_at and signal_at["process"] == processes.index():
+  if signal_at and signal_at["process"] == jax.process_index():
 
     def with_signal(window, step, *rest):
       add(window, step, *rest)

@@ -57,11 +57,6 @@ def count() -> int:
   return _Run.count
 
 
-def index() -> int:
-  """Returns the number of this process, from 0."""
-  return _Run.index
-
-
 def started() -> bool:
   """Returns whether `jax.distributed` is initialised, possibly with a single process."""
   return _Run.started
