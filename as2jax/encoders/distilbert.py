@@ -29,8 +29,6 @@ DISTILBERT = register(
       Key("attention_dropout", "attention_dropout", 0.1, below=1.0),
       Key("activation", "activation", "gelu", words=tuple(transformer.ACTIVATIONS)),
     ),
-    width="dim",
-    heads="n_heads",
     names={
       **bert.EMBEDDINGS,
       **bert.tensor_names(

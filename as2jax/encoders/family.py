@@ -167,7 +167,7 @@ class Transformer(Family):
   Attributes:
     name: Hugging Face's `model_type`, and `encoder.name` of a config.
     token: whose vector stands for a unit: `cls` (first) or `cls_last`.
-    keys: of its config; width and heads are those of the hidden size and the heads that share it.
+    keys: of its config, with those of `hidden_size` and of `num_heads`, which share it.
     variants: keys of its config for what is not implemented: true ones are refused.
     names: parameter path -> tensor in transformers, `{}` the layer.
     classes: the stem of transformers' classes (`Bert`Model, `Bert`ForSequenceClassification).
@@ -204,8 +204,6 @@ class Transformer(Family):
   published: Mapping[str, Mapping[str, Any]]
   aliases: tuple[str, ...] = ()
   variants: tuple[str, ...] = ()
-  width: str = "hidden_size"
-  heads: str = "num_attention_heads"
   pooler: Mapping[str, str] = dataclasses.field(default_factory=dict)
   head: Mapping[str, str] = dataclasses.field(default_factory=dict)
   first_stacked: int = 0
@@ -228,10 +226,10 @@ class Transformer(Family):
     for key in self.variants:
       if config.get(key):
         raise ValueError(f"{key} is {config[key]!r:.80}; only false is implemented")
-    width, heads = config[self.width], config[self.heads]
-    if width % heads:
+    if fields["hidden_size"] % fields["num_heads"]:
+      width, heads = (key.name for key in self.keys if key.field in ("hidden_size", "num_heads"))
       raise ValueError(
-        f"{self.width} {width} is not a multiple of {self.heads} {heads}, as the heads share it"
+        f"{width} {config[width]} is not a multiple of {heads} {config[heads]}, as the heads share it"
       )
     if self.adapt:
       fields |= self.adapt(config, fields)

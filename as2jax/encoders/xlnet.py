@@ -120,8 +120,6 @@ XLNET = register(
       Key("dropout", "hidden_dropout", 0.1, below=1.0),
       Key("ff_activation", "activation", "gelu", words=tuple(transformer.ACTIVATIONS)),
     ),
-    width="d_model",
-    heads="n_head",
     names={
       "embeddings/word": "word_embedding.weight",
       **{

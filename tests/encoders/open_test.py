@@ -233,8 +233,6 @@ FAMILY = families.Transformer(
   module=TinyEncoder,
   token="cls",
   keys=tuple(dataclasses.replace(key, name=f"my_{key.name}") for key in (*bert.KEYS, bert.TYPES)),
-  width="my_hidden_size",
-  heads="my_num_attention_heads",
   names={ours: f"mine.{theirs}" for ours, theirs in bert.NAMES.items()},
   classes="Tiny",
   prefix="tiny.",
