@@ -95,7 +95,7 @@ def add_seeds(workdir: epath.PathLike, config: Any) -> None:
     bound.bind(workdir, path.name)
     return
   log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
-  for name in ("results.json", "report.html"):
+  for name in ("results.json", "evaluation.json", "report.html"):  # of the seeds before
     (epath.Path(workdir) / name).unlink(missing_ok=True)
   if len(before) == 1:
     for folder in (path.parent / "checkpoints", *(path.parent / "eval").glob("*")):

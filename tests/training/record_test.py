@@ -406,7 +406,7 @@ def test_seeds_are_added_to_a_single_one(tmp_path):
 def test_seeds_are_added_to_a_run_of_several(tmp_path):
   assert record.claim(tmp_path, claimed())
   paths = ("checkpoints/seed-0/latest/7/a", "eval/test/seed-1/run.trec", "evaluations.jsonl")
-  for name in (*paths, "results.json", "report.html"):
+  for name in (*paths, "results.json", "evaluation.json", "report.html"):
     write_whole(tmp_path / name, "x")
   files = lambda: sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
   before = files(), (tmp_path / "config.json").read_text()
