@@ -76,6 +76,13 @@ class Joined:
     return jax.tree.unflatten(structure, leaves)
 
 
+def place(batch: Any, mesh: Mesh, shards: int | None = None) -> Any:
+  """Put a batch on the devices, to an accelerator as `Joined`; see `sharding.place`."""
+  if mesh.devices.flat[0].platform in JOINS:
+    batch = Joined.of(batch)
+  return sharding.place(batch, mesh, shards=shards, spec=sharding.PREDICTED)
+
+
 def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) -> Any:
   """Return the jitted forward pass `(variables, batch) → output`, without dropout.
 
@@ -118,14 +125,9 @@ def gather(
     here = sharding.local_shards(mesh, batcher.shards)
     steps += [(batcher, plan, number, here) for number in range(len(plan.steps))]
 
-  joins = mesh.devices.flat[0].platform in JOINS
-
   def placed(i: int) -> Any:
     batcher, plan, number, here = steps[i]
-    batch = batcher.batch(plan, number, only=here)
-    if joins:
-      batch = Joined.of(batch)
-    return sharding.place(batch, mesh, shards=batcher.shards, spec=sharding.PREDICTED)
+    return place(batcher.batch(plan, number, only=here), mesh, batcher.shards)
 
   # While the device works on a batch the next are cut and placed by a thread, and outputs are read late.
   numbers = range(len(steps))
@@ -224,11 +226,8 @@ class Predictor:
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
       packed = batcher.sampler.limits.packed
       for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
-        batch: Any = batcher.batch(plan, len(plan), (batcher.rows[-1], length), only=here)
-        if self.mesh.devices.flat[0].platform in JOINS:
-          batch = Joined.of(batch)
-        placed = sharding.place(batch, self.mesh, shards=batcher.shards, spec=sharding.PREDICTED)
-        lowered = self.step.lower(variables, placed)
+        batch = batcher.batch(plan, len(plan), (batcher.rows[-1], length), only=here)
+        lowered = self.step.lower(variables, place(batch, self.mesh, batcher.shards))
         lowered.compile()  # which a call of the step finds
         if not compared:
           compared, width = True, lowered.out_info.units.shape[-1]

@@ -149,9 +149,7 @@ def place(batch: Any, mesh: Mesh, *, shards: int | None = None, spec: PartitionS
   sharding, axis = NamedSharding(mesh, spec), len(spec) - 1
   if mesh.shape["rows"] > 1:
     return _over_rows(batch, sharding, axis + 1)
-  if sharding.is_fully_addressable:
-    return jax.device_put(batch, sharding)
-  if shards is None:
+  if sharding.is_fully_addressable or shards is None:
     return put(batch, sharding)
   mine = local_shards(mesh, shards)
 

@@ -29,7 +29,7 @@ from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.encoders.hub import resolve
-from as2jax.evaluation import metrics, results
+from as2jax.evaluation import metrics, results, tasks
 from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
 
@@ -142,14 +142,9 @@ def arguments(flags: argparse.Namespace, rate: float, seed: int) -> dict:
   }
 
 
-def labels_of(questions: Sequence[Question]) -> list[np.ndarray]:
-  """Return the labels of each question's candidates."""
-  return [np.asarray([c.label for c in q.candidates]) for q in questions]
-
-
 def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
   """Return the MAP over the questions that have an answer."""
-  labels = labels_of(questions)
+  _, _, labels = tasks.columns_of(questions)
   values = metrics.per_question(scores, labels)["map"]
   return float(values[metrics.filter_mask("answerable", labels)].mean())
 
@@ -210,9 +205,7 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
   """Write one run file and one table of scores of questions a split."""
   for split, its in scores.items():
     place = f"{folder}/seed-{seed}.{split}"
-    ids = [question.id for question in data.splits[split]]
-    labels = labels_of(data.splits[split])
-    candidates = [[c.id for c in question.candidates] for question in data.splits[split]]
+    ids, candidates, labels = tasks.columns_of(data.splits[split])
     values = metrics.per_question(its, labels)
     trec_files.write_per_question(pathlib.Path(f"{place}.tsv"), ids, labels, values)
     run = pathlib.Path(f"{place}.run")

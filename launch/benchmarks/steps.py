@@ -259,9 +259,7 @@ class JaxSide:
     """Put a batch on the device."""
     if self.work.trained:
       return sharding.place(jax.tree.map(lambda x: x[None], batch), self.mesh)
-    if self.mesh.devices.flat[0].platform in predict.JOINS:
-      batch = predict.Joined.of(batch)
-    return sharding.place(batch, self.mesh, spec=sharding.PREDICTED)
+    return predict.place(batch, self.mesh)
 
   def arguments(self, placed: Any) -> tuple:
     """Return what the step's function takes; the rate is that of the middle of an epoch."""
