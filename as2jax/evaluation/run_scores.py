@@ -502,7 +502,7 @@ def _run(name: str, split: str) -> Source:
   """Return a run's tables, beside the results whose figures they give."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
-  trained, evaluated = results.read(name), []
+  trained, evaluated, counted = results.read(name), [], False
   if not trained:
     raise InputError(f"{name} holds no results.json: give the folder of a finished run")
   for content in (results.read(name, "evaluation.json"), trained):  # the later one first
@@ -513,6 +513,7 @@ def _run(name: str, split: str) -> Source:
     title = f"{metric}[{content['data']['name']}-{rule}/{split}]"
     if title not in content["metrics"]:
       continue
+    counted = True
     rule = content["data"]["clean"] if rule == "clean" else rule
     seeds = [outcome["seed"] for outcome in content["seeds"]]
     tables, agree = {}, True
@@ -521,10 +522,10 @@ def _run(name: str, split: str) -> Source:
       file = str(bound.file(name, place))
       tables[file] = trec_files.read_per_question(file)
       table = tables[file][1]
-      counted = _counted(table, rule)
-      if metric not in table or not counted.any():
+      rows = _counted(table, rule)
+      if metric not in table or not rows.any():
         agree = False
-      elif abs(table[metric][counted].mean() - outcome["metrics"][title]["value"]) > 1e-9:
+      elif abs(table[metric][rows].mean() - outcome["metrics"][title]["value"]) > 1e-9:
         agree = False
     if agree:
       begun = trained.get("warm_start", {}).get("seeds", ())
@@ -537,6 +538,8 @@ def _run(name: str, split: str) -> Source:
     raise InputError(
       f"{name} was not evaluated on {split}, only on {', '.join(dict.fromkeys(evaluated))}"
     )
+  if not counted:
+    raise InputError(f"{name}: no question of {split} counts in {title}: label right candidates 1")
   raise InputError(
     f"{name}: its tables under eval/{split} do not give the figures of its results.json: they were "
     "changed, or are those of another evaluation; evaluate it again"

@@ -520,6 +520,8 @@ def copies(folders, tmp_path):
   trec_files.write_table(found["none"], ids, sizes, 0 * right, values)
   found["foreign"] = of_other_data(folders / "bm25", tmp_path / "foreign")
   found["tied"] = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
+  pop = lambda content: content["metrics"].pop("map[sample-clean/test]")  # as without an answer
+  found["unanswered"] = changed(folders / "bm25", tmp_path / "unanswered", pop)
   return found | {
     "base": str(folders / "word_overlap"),
     "bm25": str(folders / "bm25"),
@@ -530,6 +532,7 @@ def copies(folders, tmp_path):
 REFUSED = [
   ("{base} {foreign}", r"foreign was evaluated with other data \(test\) .*: 0123456789, not "),
   ("{base} {tied}", "tied was evaluated with other evaluation.ties .*trec, not expected"),
+  ("{unanswered}", "unanswered: no question of test counts in map.*: label right candidates 1"),
   ("{base} zebra", "zebra is no file, or is given twice"),
   ("{base} {bm25} --split=train", "was not evaluated on train, only on dev, test"),
   ("{base} {base},{bm25}", "word_overlap is no file.* each as an argument of its own"),
