@@ -75,6 +75,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     questions += ruled[split]
   require_labels(questions, f"{data.source}: ")
   data = dataclasses.replace(data, splits=Splits(ruled, ruled.__getitem__))
+  run.start_from(ranking, questions)
   model = run.components.model
   if retrieval.of_pairs(data) and (model.encodes or not model.has_parameters):
     data, config.evaluation.task, config.select = (
@@ -82,7 +83,6 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
       "retrieve",
       "mrr",
     )
-  run.start_from(ranking, questions)
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
   outcomes = []
   for outcome in trained["seeds"]:

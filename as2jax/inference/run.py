@@ -193,7 +193,7 @@ class Run(Shown):
     return components.with_ranking(self._ranking or OrderGiven())
 
   def start_from(self, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
-    """Names the run file of the first-stage ranking of `questions`, before the first `ranker`.
+    """Names the run file of the first-stage ranking of `questions`, before `components` are read.
 
     The questions are under the run's text rules; joint models refuse "", which is no ranking.
     """

@@ -10,6 +10,7 @@ from as2jax.data.inputs.rankings import FirstStageRanking
 from as2jax.data.user_files import read
 from as2jax.evaluation import run_scores
 from as2jax.inference import reevaluate
+from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
@@ -90,6 +91,9 @@ def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   job_config = job_config.copy_and_resolve_references()
   job_config.mode = "evaluate"
   assert reevaluate.reevaluate(job_config, folder)["metrics"] == content["metrics"]
+  by_name, first = dataset.dataset("sample", "test"), ranker / "eval" / "test" / "run.trec"
+  again = reevaluate.evaluate_on(Run(folder), by_name, ranking=first)
+  assert again["metrics"] == content["metrics"]
 
 
 def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):
