@@ -2,12 +2,12 @@
 
 `RerankBody` speaks as Text Embeddings Inference (`texts`) and as Cohere and Jina do (`documents`), `EmbedBody` as
 the first, `EmbeddingsBody` as OpenAI. A field or value that cannot be honoured is refused by its name; a null asks
-for nothing.
+for nothing, but as the threshold of `PruneBody`.
 """
 
 import base64
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pydantic
@@ -43,13 +43,14 @@ Side = Literal["query", "document"]  # of which a text is: a model may have a pr
 
 class _Body(pydantic.BaseModel):
   model_config = pydantic.ConfigDict(strict=True, extra="forbid")
+  nullable: ClassVar[tuple[str, ...]] = ()  # fields of which a null says something
 
   @pydantic.model_validator(mode="before")
   @classmethod
   def _without_nulls(cls, fields: Any) -> Any:
     if not isinstance(fields, dict):
       return fields
-    return {name: value for name, value in fields.items() if value is not None}
+    return {k: value for k, value in fields.items() if value is not None or k in cls.nullable}
 
 
 class _CutBody(_Body):
@@ -104,6 +105,7 @@ class SearchBody(_Body):
 class PruneBody(_Body):
   """The body of `/prune`, whose documents are cut into sentences; see `Ranker.select`."""
 
+  nullable = ("threshold",)
   query: Text
   documents: OneOrMore
   top_k: Count | None = None

@@ -248,6 +248,10 @@ def test_ten_thousand_documents_are_ranked(finished_run):
     answer = post(url, "/v2/rerank", body).json()
     raw = post(url, "/v2/rerank", {**body, "raw_scores": True}).json()
     assert post(url, "/v2/rerank", body | {"documents": ["x"] * 10_001}).status_code == 413
+    asked = {"query": "cat 7", "documents": documents[:3]}
+    pruned = [post(url, "/prune", asked | more).json() for more in ({}, {"threshold": None})]
+  assert pruned[0]["answered"] is not None and pruned[1]["answered"] is None
+  assert len(pruned[1]["sentences"]) == 3
   hits = words.rank(body["query"], documents)
   assert (answer["score_kind"], raw["score_kind"]) == ("probability", words.similarity)
   of = lambda results: [(e["index"], e["relevance_score"]) for e in results["results"]]
