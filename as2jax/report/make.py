@@ -124,6 +124,7 @@ def command(runs: Runs, asked: Options, output: str) -> str:
   if asked.metrics:
     said.append(f"--metrics={','.join(asked.metrics)}")
   said += map("--deterministic={}".format, asked.deterministic)
+  said += ["--allow-code"] * asked.allow_code
   return shlex.join(said)
 
 

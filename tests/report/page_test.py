@@ -153,6 +153,7 @@ def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, mon
   monkeypatch.chdir(tmp_path)
   runs = [f"{finished_run(name)}/" for name in ("bm25", "word_overlap")]
   options = ["--metrics=mrr,map", "--filter=answerable", "--split=test", "--explain=0"]
+  options.append("--allow-code")
   twice = [option.replace("map", "map,mrr") for option in options]
   assert app.run(["report", *runs, "-o", "a page.html", *twice]) == 0
   page_text = pathlib.Path("a page.html").read_text()
