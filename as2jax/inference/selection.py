@@ -10,6 +10,7 @@ import numpy as np
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.documents import document_spans
 from as2jax.evaluation import calibration
+from as2jax.inference.index import check_count
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -83,8 +84,8 @@ def select(
   """
   one = isinstance(document, str)
   documents = [document] if one else list(document)
-  if top_k is not None and top_k < 1:
-    raise InputError(f"top_k = {top_k}: give 1 or more")
+  if top_k is not None:
+    check_count("top_k", top_k)
   given = sentences
   if given is not None and one:
     given = [given]

@@ -92,6 +92,7 @@ def test_what_is_large_gets_the_right_answer(system, size, finished_run, caplog)
     ("a\0b", {}, "document 0"),
     ([PAGE, 3], {}, "document 1 is 3"),
     (PAGE, {"top_k": 0}, "top_k = 0"),
+    (PAGE, {"top_k": 1.5}, "top_k = 1.5: give a whole number"),
     (PAGE, {"threshold": "best"}, "'best': give calibrated, precision=0.9 or a score"),
     (PAGE, {"sentences": [(0, 5), (4, 9)]}, r"\(4, 9\)"),
     (PAGE, {"sentences": [(0, 999)]}, r"\(0, 999\)"),
