@@ -66,14 +66,14 @@ class Ranker(Shown):
       self.variables = jax.tree.map(sharding.put, variables, places)
     self.name, self.similarity = self.config.model.name, self.model.ranking_score
     self.dtype = self.config.encoder.get("dtype", "float32")
-    self.has_vectors, self.independent = self.model.encodes, self.model.layout != "joint"
+    self.has_vectors, self.independent = self.model.encodes, not self._together
 
   def about(self) -> dict[str, Any]:
     """Return what the ranker is, how large, and what it can do."""
     seed = "" if self.seed is None else f", seed {self.seed}"
     count = sum(leaf.size for leaf in jax.tree.leaves(self.variables))
     size = f"{count:,} numbers, {self.dtype}" if count else "none: it ranks by words"
-    able = "rank" + ", scores" * (self.model.layout != "joint")
+    able = "rank" + ", scores" * (not self._together)
     able += ", encode_query, encode_document, index" * self.has_vectors
     return {
       "Ranker": f"{self.name} of {self.source or 'no folder'}{seed}",
@@ -81,6 +81,11 @@ class Ranker(Shown):
       "ranks by": self.similarity,
       "can": able,
     }
+
+  @property
+  def _together(self) -> bool:
+    """Whether a question's candidates are scored together, or by their places among them."""
+    return self.model.layout == "joint" or getattr(self.model, "position", False)
 
   @functools.cached_property
   def fingerprint(self) -> str:
@@ -144,7 +149,7 @@ class Ranker(Shown):
 
   def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """Scores each (question, candidate), float32 `[n]`; higher is better."""
-    if self.model.layout == "joint" or getattr(self.model, "position", False):
+    if self._together:
       raise InputError(
         f"{self.name} scores the candidates of a question together, so that a pair has no score "
         "of its own: use rank_many"

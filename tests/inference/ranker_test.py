@@ -37,11 +37,11 @@ def runs(tmp_path_factory, finished_run):
   return folder
 
 
-def joint(ranking):
-  """A joint model, which has scored nothing."""
+def joint(ranking, **fields):
+  """A joint model, or one with other fields, which has scored nothing."""
   config = ConfigDict({"model": {"name": "cassie"}, "encoder": {}})
   parts = SimpleNamespace(config=config, inputs=(FirstStageRanking(ranking),))
-  model = SimpleNamespace(layout="joint", encodes=False, ranking_score="p")
+  model = SimpleNamespace(**{"layout": "joint", "encodes": False, "ranking_score": "p", **fields})
   return Ranker(SimpleNamespace(components=parts, model=model), {}, seed=0)
 
 
@@ -49,11 +49,12 @@ def test_a_joint_model_has_no_score_of_a_pair_and_measures_nothing_in_the_order_
   joint(Ranking()).require_ranking()
   asked = [Question("q", "who", (Candidate("c", "Ann", 1),))]
   no_ranking = "cassie ranks .* no ranking of these .*predict.ranking"
+  by_place = joint(Ranking(), layout="single", position=True)
+  assert not any("scores" in repr(one) or one.independent for one in (joint(Ranking()), by_place))
+  together = "cassie scores .* together.*: use rank_many$"
   for use, message in (
-    (
-      lambda: joint(Ranking()).scores([("who", "Ann")]),
-      "cassie scores .* together.*: use rank_many$",
-    ),
+    (lambda: joint(Ranking()).scores([("who", "Ann")]), together),
+    (lambda: by_place.scores([("who", "Ann")]), together),
     (joint(OrderGiven()).require_ranking, no_ranking),
     (lambda: evaluate(joint(OrderGiven()), asked), no_ranking),
   ):
