@@ -162,12 +162,12 @@ def labels(values: Sequence[float]) -> list[str]:
 
 
 def spread(
-  values: Sequence[float], least: float = -math.inf, most: float = math.inf, margin: float = 0.06
+  values: Sequence[float], least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
   """Return the range of the values, widened by a part of itself, within `least` and `most`."""
   low, high = min(values), max(values)
-  wide = (high - low) or abs(high) or 1.0
-  return max(low - margin * wide, least), min(high + margin * wide, most)
+  margin = 0.06 * ((high - low) or abs(high) or 1.0)
+  return max(low - margin, least), min(high + margin, most)
 
 
 class Frame:
