@@ -179,7 +179,6 @@ def application(
   limits: Limits = Limits(),
   hosts: Collection[str] = (),
   token: str | None = None,
-  warm_up: bool = True,
 ) -> fastapi.FastAPI:
   """Returns the ASGI application; its start compiles what common requests need, a thread the rest.
 
@@ -188,7 +187,6 @@ def application(
     limits: sizes and deadlines, also of the connections of `server`.
     hosts: names by which the service may be asked, besides `LOCAL` and the address that a client connects to.
     token: where given, all paths but `OPEN` demand `Authorization: Bearer TOKEN`.
-    warm_up: whether to compile.
 
   """
   if token is not None and token.split() != [token]:
@@ -206,11 +204,9 @@ def application(
 
   @contextlib.asynccontextmanager
   async def lifespan(_: Any) -> AsyncGenerator[None, None]:
-    loop, programs = asyncio.get_running_loop(), iter(())
-    if warm_up:
-      programs = _programs(ranker, index)
-      await loop.run_in_executor(None, _compiled, programs)
-      log.info("requests are answered; the programs of other sizes are compiled between them")
+    loop, programs = asyncio.get_running_loop(), _programs(ranker, index)
+    await loop.run_in_executor(None, _compiled, programs)
+    log.info("requests are answered; the programs of other sizes are compiled between them")
     thread = concurrent.futures.ThreadPoolExecutor(1, "as2jax-rank")
     queue.worker = asyncio.ensure_future(queue.work(thread, programs))
     yield  # uvicorn ends it when every accepted request is answered, or the deadline has passed
