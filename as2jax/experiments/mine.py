@@ -209,7 +209,7 @@ def _open_miners(
         )
       facts = {"ranker": name, "seed": ranker.seed, "fingerprint": ranker.fingerprint}
       facts["similarity"] = ranker.similarity
-      miners[name] = facts, _by_vectors(ranker, pool, folder / f"vectors-{len(miners)}")
+      miners[name] = facts, _by_vectors(ranker, pool, folder / f"vectors-{ranker.fingerprint[:12]}")
   return miners
 
 

@@ -150,10 +150,12 @@ def test_few_or_no_passages_are_no_crash(rankers, tmp_path):
 
 
 def test_what_a_stopped_mining_encoded_is_not_encoded_again(rankers, tmp_path, monkeypatch):
-  with monkeypatch.context() as patched:
-    patched.setattr(mined, "line", lambda *a, **b: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-      mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
+  for other in ("e" * 64, "f" * 64):  # another ranker's vectors are left, too
+    with monkeypatch.context() as patched:
+      patched.setattr(Angles, "fingerprint", other)
+      patched.setattr(mined, "line", lambda *a, **b: (_ for _ in ()).throw(KeyboardInterrupt))
+      with pytest.raises(KeyboardInterrupt):
+        mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
   before = Angles.encoded
   mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
   assert Angles.encoded == before
