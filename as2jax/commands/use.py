@@ -80,7 +80,6 @@ def rank(
       file = os.path.join(folder, "standard input")
       pathlib.Path(file).write_bytes(content)
     separator = tables.separator(file) if excel else ""
-    which = "best" if seed is None else seed
     how = {
       "ranking": ranking,
       "columns": columns,
@@ -89,7 +88,7 @@ def rank(
       "label": label,
       "backend": backend,
     }
-    rows = rank_file(run, file, seed=which, top_k=top, **how)
+    rows = rank_file(run, file, seed=seed, top_k=top, **how)
   if target:
     tables.write(target, rows, excel=separator)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
@@ -266,8 +265,7 @@ def index(
   devices.use_cores()
   from as2jax.inference.open import load
 
-  which = "best" if seed is None else seed
-  ranker = load(run, seed=which, allow_code=allow_code, backend=backend)
+  ranker = load(run, seed=seed, allow_code=allow_code, backend=backend)
   try:
     document_index = ranker.index(texts, ids=ids, path=target)
   except TypeError as error:
@@ -360,7 +358,7 @@ def answer(
   process.quiet_libraries()
   from as2jax.inference.open import load
 
-  ranker = load(run, seed="best" if seed is None else seed, allow_code=allow_code, label=label)
+  ranker = load(run, seed=seed, allow_code=allow_code, label=label)
   selection = ranker.select(question, documents, top_k=top, threshold=least)
   if form == "json":
     chosen = set(selection.sentences)
@@ -403,7 +401,7 @@ def serve(
   from as2jax.inference.open import load
 
   how = {"allow_code": allow_code, "label": label, "backend": backend}
-  ranker = load(run, seed="best" if seed is None else seed, **how)
+  ranker = load(run, seed=seed, **how)
   opened_index = None
   if index_folder:
     opened_index = Index.open(index_folder, allow_code=allow_code, beside=ranker)

@@ -233,13 +233,12 @@ class Index(Shown):
     if ranker is None:
       if not content["source"]:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")
-      seed = "best" if content["seed"] is None else content["seed"]
       load = registry.resolve("as2jax.inference.open:load")
       how = {"dtype": content["dtype"], "allow_code": allow_code}
       if content["dtype"] == "int8":
         how |= {"dtype": "float32", "backend": "openvino-int8"}
       try:
-        ranker = load(content["source"], seed=seed, **how)
+        ranker = load(content["source"], seed=content["seed"], **how)
       except InputError as error:
         raise InputError(
           f"{folder / CONTENT} names a model that cannot be opened: {error}; if {CONTENT} was "

@@ -38,7 +38,7 @@ SIMILARITIES = ("cosine", "dot", "euclidean")  # the first is sentence-transform
 def load(
   source: str | os.PathLike,
   *,
-  seed: int | Literal["best"] = "best",
+  seed: int | Literal["best"] | None = "best",
   dtype: Literal["float32", "bfloat16"] = "float32",
   label: str | int | None = None,
   allow_code: bool = False,
@@ -50,7 +50,7 @@ def load(
     source: the folder of a finished run; a folder of sentence-transformers (a bi-encoder or a
       CrossEncoder of any family of `as2jax.encoders`), `package:NAME/FOLDER`, or a hub
       name.
-    seed: which of a run's seeds; `best` has the greatest value of the metric that selects.
+    seed: which of a run's seeds; `best`, or None, has the greatest value of the metric that selects.
     dtype: of the encoder's computation; scores are float32 always.
     label: of a published classifier with several classes, the one that means "answers the
       question", by its name or number; needed where their names do not tell (`POSITIVE` and `NEGATIVE`
@@ -75,7 +75,7 @@ def load(
     if label is not None:
       raise InputError(f"label = {label!r}: {source} is a run, whose config has model.label")
     return Run(folder, dtype=dtype, allow_code=allow_code).ranker(seed)
-  if seed != "best":
+  if seed not in ("best", None):
     raise InputError(f"seed = {seed}: {source} is no run's folder, which alone has seeds")
   if folder.is_dir():
     return _published(str(folder.absolute()), dtype, label)
@@ -100,7 +100,7 @@ def rank_file(
   source: str,
   table: Any,
   *,
-  seed: int | Literal["best"] = "best",
+  seed: int | Literal["best"] | None = "best",
   top_k: int | None = None,
   ranking: str = "",
   columns: Mapping[str, str] | str = "",

@@ -123,7 +123,7 @@ class Run(Shown):
       )
     return content
 
-  def ranker(self, seed: int | Literal["best"] = "best") -> Ranker:
+  def ranker(self, seed: int | Literal["best"] | None = "best") -> Ranker:
     """Places the parameters of a seed's best checkpoint on the devices, ready to rank.
 
     Rankers of one run share their compiled programs. The `best` seed has the greatest value of the metric
