@@ -266,10 +266,11 @@ def index(
   from as2jax.inference.open import load
 
   ranker = load(run, seed=seed, allow_code=allow_code, backend=backend)
-  try:
-    document_index = ranker.index(texts, ids=ids, path=target)
-  except TypeError as error:
-    raise InputError(f"{run} cannot index documents: {error}; so has a ranker of words") from error
+  if not ranker.has_vectors and not hasattr(ranker, "over_pool"):
+    raise InputError(
+      f"{run} cannot index documents: {ranker.name} has no vectors of texts; give a bi-encoder or bm25"
+    )
+  document_index = ranker.index(texts, ids=ids, path=target)
   print(f"written: {target} ({len(document_index)} documents)")
 
 
