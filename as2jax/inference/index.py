@@ -341,11 +341,9 @@ class Index(Shown):
 
     Args:
       query: its text.
-      top_k: how many documents are returned; `k` is another name of it.
-      k: see `top_k`.
-      rerank: another ranker (a cross-encoder), which ranks the best `depth` documents (at least `top_k`)
-        again; hits then have its scores.
-      depth: see `rerank`.
+      top_k, k: how many documents are returned, by either name.
+      rerank, depth: another ranker (a cross-encoder), which ranks the best `depth` documents (at least
+        `top_k`) again; hits then have its scores.
 
     """
     return self.search_many([query], top_k, k=k, rerank=rerank, depth=depth)[0]
