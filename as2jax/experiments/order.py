@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
+from scipy.stats import rankdata
 
 from as2jax.data import neighbours
 from as2jax.data.load import load as load_dataset
@@ -107,7 +108,7 @@ def rows(questions: Questions, sets: Sequence[Changed], scores: Any) -> list[dic
     for before, after in zip(scores[0], scores[number], strict=True):
       pairs = list(zip(before, after, places, strict=True))
       logits.append([float(b[at]) - float(a[at]) for a, b, at in pairs])
-      ranks.append([_rank(b, at) - _rank(a, at) for a, b, at in pairs])
+      ranks.append([rankdata(-b)[at] - rankdata(-a)[at] for a, b, at in pairs])
     strata = {"": looked_at, " right": looked_at & right, " wrong": looked_at & ~right}
     for name, chosen in strata.items():
       line[f"n{name}"] = str(int(chosen.sum()))
@@ -117,11 +118,6 @@ def rows(questions: Questions, sets: Sequence[Changed], scores: Any) -> list[dic
     line["MAP"] = _mean(moved[:, answered], groups[answered])
     lines.append(line)
   return lines
-
-
-def _rank(scores: np.ndarray, place: int) -> float:
-  """Return the rank of a candidate from 1, in expectation over orders of those that are tied."""
-  return 1 + float((scores > scores[place]).sum() + ((scores == scores[place]).sum() - 1) / 2)
 
 
 def _mean(values: np.ndarray, groups: np.ndarray) -> str:
