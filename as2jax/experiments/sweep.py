@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
 
@@ -35,7 +35,7 @@ from as2jax.experiments import figures
 from as2jax.runtime.devices import huge_pages_environment
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.runtime.preemption import stop_listening
+from as2jax.runtime.preemption import Preempted, stop_listening
 
 OWN = ("seeds", "mode", "seeds_parallel")  # what a sweep sets itself
 DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout")
@@ -214,8 +214,8 @@ def execute(
 ) -> dict[str, str]:
   """Run what is not finished; return {id: last line of its log} of the runs that failed.
 
-  A job starts when those that it begins with are finished. Where this process is interrupted (also by
-  SIGTERM) its runs end; called again, they go on.
+  A job starts when those that it begins with are finished. Where this process is interrupted
+  (KeyboardInterrupt, or Preempted by SIGTERM) its runs end; called again, they go on.
   """
   every: dict[str, Job] = {}
   for job in jobs:
@@ -225,7 +225,7 @@ def execute(
   print(f"{len(every)} runs, {len(every) - len(waiting)} of them finished before", flush=True)
   failed: dict[str, str] = {}
   running: dict[str, tuple[Job, subprocess.Popen, float]] = {}  # with when it started
-  before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+  before = signal.signal(signal.SIGTERM, _end)
   stop_listening()  # SIGINT is KeyboardInterrupt from here on
   try:
     while waiting or running:
@@ -253,6 +253,10 @@ def execute(
     _stop([process for _, process, _ in running.values()])
     signal.signal(signal.SIGTERM, before)
   return failed
+
+
+def _end(*_: Any) -> NoReturn:
+  raise Preempted("its runs were told to save and to end")
 
 
 def _with_first(job: Job) -> Iterator[Job]:
