@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
@@ -205,13 +205,7 @@ def options(job: Job) -> list[str]:
   return [*given, *["--allow-code"] * any(":" in name for name in names)]
 
 
-def execute(
-  jobs: Sequence[Job],
-  output: pathlib.Path,
-  *,
-  parallel: int,
-  make_command: Callable[[pathlib.Path], list[str]] = command,
-) -> dict[str, str]:
+def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int) -> dict[str, str]:
   """Run what is not finished; return {id: last line of its log} of the runs that failed.
 
   A job starts when those that it begins with are finished. Where this process is interrupted
@@ -235,7 +229,7 @@ def execute(
           waiting.remove(job)
         elif len(running) < parallel and all(finished(output / first.id) for first in job.after):
           waiting.remove(job)
-          process = _start(job, output / job.id, make_command)
+          process = _start(job, output / job.id)
           running[job.id] = job, process, time.monotonic()
       for job, process, started in list(running.values()):
         if process.poll() is None:
@@ -272,9 +266,9 @@ def write_config(folder: pathlib.Path, job: Job) -> None:
     write_whole(folder / "config.json", job.text + "\n")
 
 
-def _start(job: Job, folder: pathlib.Path, make_command) -> subprocess.Popen:
+def _start(job: Job, folder: pathlib.Path) -> subprocess.Popen:
   write_config(folder, job)
-  words = [*make_command(folder), *options(job)]
+  words = [*command(folder), *options(job)]
   if sys.platform == "linux":
     words = [sys.executable, "-ISc", ENDS_WITH_SWEEP, *words]
   with open(folder / "log.txt", "ab") as log:

@@ -206,10 +206,7 @@ def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, 
     (tmp_path / job.id).symlink_to(output / job.id)
   words = "as2jax: step 3, seed 0: the loss is nan (gradient norm nan) on questions ['Q1']."
   command = [sys.executable, "-c", f"import sys; print('epoch 1'); sys.exit({words!r})"]
-  execute = sweep.execute
-  monkeypatch.setattr(
-    sweep, "execute", lambda *a, **k: execute(*a, **k, make_command=lambda folder: command)
-  )
+  monkeypatch.setattr(sweep, "command", lambda folder: command)
   named = f"without results: {jobs[2].name} ({jobs[2].id}): {words}"
   for parallel, status in ((1, 1), (0, 0)):
     arguments = ["lab", "sweep", path, f"--output={tmp_path}", f"--parallel={parallel}"]
@@ -238,7 +235,9 @@ def execute(folder, code, parallel=1, count=3, after=()):
   for later, first in after:
     jobs[later] = dataclasses.replace(jobs[later], after=(jobs[first],))
   command = lambda place: [sys.executable, "-c", code.replace("FOLDER", repr(str(place)))]
-  return sweep.execute(jobs, folder, parallel=parallel, make_command=command)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(sweep, "command", command)
+    return sweep.execute(jobs, folder, parallel=parallel)
 
 
 FINISH = "import pathlib; (pathlib.Path(FOLDER) / 'results.json').write_text('{}')"
@@ -288,8 +287,9 @@ def test_the_runs_of_a_killed_sweep_end(tmp_path):
   run = "import os, sys, time; print(os.getpid(), flush=True); time.sleep(60)"
   code = (
     "import pathlib, sys\nfrom as2jax.experiments import sweep\n"
+    f"sweep.command = lambda _: [sys.executable, '-c', {run!r}]\n"
     f"sweep.execute([sweep.Job('a', 'a', 0, '{{}}')], pathlib.Path({str(tmp_path)!r}), "
-    f"parallel=1, make_command=lambda _: [sys.executable, '-c', {run!r}])"
+    "parallel=1)"
   )
   process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
   log, end = tmp_path / "a" / "log.txt", time.monotonic() + 60
