@@ -128,6 +128,8 @@ def evaluate(
   """
   if (data is None) != bool(qrels):
     raise InputError("give labelled questions as data, or qrels for what run files rank, not both")
+  if measures != run_scores.MEASURES and not qrels:
+    raise InputError(f"measures = {measures!r}: they are for qrels; of data all metrics are given")
   said = {"name": name} if name else {}
   said |= {} if deterministic is None else {"deterministic": deterministic}
   if qrels:
@@ -142,6 +144,8 @@ def evaluate(
     data = datasets.by_address(os.fspath(data), columns=columns, drop=drop)
   elif hasattr(data, "columns"):
     data = datasets.dataset(data, columns=columns, drop=drop)
+  elif columns or drop:
+    raise InputError("columns and drop are for a file or a frame, which data is not")
   questions = labelled(data)
   by_seed, description = scores_of(system, questions, data, allow_code, label)
   names, ids, labels = columns_of(questions)
@@ -289,9 +293,14 @@ def scores_of(
   label: str | int | None = None,
 ) -> tuple[list[list[np.ndarray]], dict[str, Any]]:
   """Return the float32 scores of each seed, one array a question, and what is known of the system."""
-  if isinstance(system, (str, os.PathLike)):
-    name = os.path.expanduser(system)
-    if epath.Path(name).is_file():  # a run file may hold infinities, as for `compare`
+  name = os.path.expanduser(system) if isinstance(system, (str, os.PathLike)) else ""
+  is_file = bool(name) and epath.Path(name).is_file()
+  if label is not None and (is_file or not name):
+    raise InputError(
+      f"label = {label!r}: only a published classifier has classes, and it is given by its name"
+    )
+  if name:
+    if is_file:  # a run file may hold infinities, as for `compare`
       return [run_scores.scores_of(name, questions, trec_files.read_run(name))], {"name": name}
     if opening.is_run(name) and label is None:
       system = Run(name, allow_code=allow_code)
