@@ -184,9 +184,9 @@ def train(
   config = job if isinstance(job, ConfigDict) else jobs.load(os.fspath(job), allow_code)
   values: dict[str, Any] = {}
   named = tables.named_columns(columns)
-  group = {
-    key: column for key, column in named.items() if key == "group"
-  }  # carried by its own name
+  group: dict[str, str] = {}  # carried by its own name
+  if "group" in named:
+    group["group"] = named["group"]
   paths, frames, forms = {}, {}, {}
   for split, source in (data or {}).items():
     paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
@@ -276,10 +276,8 @@ def _label(folder: epath.Path, published: SentenceFolder, label: str | int | Non
       "'answers the question', by its name or number (`as2jax rank MODEL FILE --label=NAME`)"
     )
   if isinstance(label, str):
-    numbers = dict(zip(map(str, range(classes)), range(classes))) | {
-      n: i for i, n in enumerate(names)
-    }
-    label = numbers.get(label, classes)
+    numbers = [*range(classes)]
+    label = dict(zip([*map(str, numbers), *names], numbers * 2)).get(label, classes)
   if label is not None and not 0 <= label < classes:
     raise InputError(f"{folder}: there is no such label; the classes are {shown}")
   return label
