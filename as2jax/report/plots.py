@@ -96,9 +96,8 @@ def before_training(system: System) -> tuple[str, float, float] | None:
   if not untrained:
     return None
   best = [outcome["best_value"] for outcome in system.content["seeds"]]
-  metric, _, where = title.rstrip("]").partition("[")
-  said = f"{metric.upper()} on {where.rpartition('/')[2]}"
-  return said, float(np.mean(untrained)), float(np.mean(best))
+  metric, split, _ = system.content["selected_on"].split(", ")
+  return f"{metric.upper()} on {split}", float(np.mean(untrained)), float(np.mean(best))
 
 
 class Curve(NamedTuple):
