@@ -93,11 +93,6 @@ def test_metrics_without_them(copied, capsys):
   assert content["counts"]["pairs"]["exact"] == len(first.candidates)
 
 
-def test_bad_input(copied, capsys):
-  assert app.run(["data", "near-duplicates", str(copied), "--threshold=2"]) == 2
-  assert "'--threshold': Input should be less than or equal to 1" in capsys.readouterr().err
-
-
 def test_the_vectors_follow_the_text_rules_of_the_run(finished_run, monkeypatch):
   """Of which two texts may become one."""
   folder = str(finished_run("triplet"))

@@ -131,8 +131,6 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
     ([], "give one of --data and --text"),
     (["--data=sample", "--text=x"], "give one of --data and --text"),
-    (["--data=sample", "--dimension=0"], "dimension"),
-    (["--data=sample", "--seed=-1"], "seed"),
   ],
 )
 def test_bad_input(tmp_path, capsys, flags, pattern):

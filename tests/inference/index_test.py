@@ -232,8 +232,6 @@ def test_a_crossencoder_ranks_the_best_again(ranker, finished_run):
   assert [hit.index for hit in hits] == [first[i].index for i in best]
   np.testing.assert_allclose([hit.score for hit in hits], scores[best], atol=2e-6)
   assert {hit.text for hit in hits} <= {hit.text for hit in first}
-  with pytest.raises(InputError, match="depth = 0"):
-    index.search(QUERY, rerank=cross, depth=0)
 
 
 def test_words_are_kept_and_searched_too(finished_run, tmp_path):
