@@ -65,9 +65,10 @@ class Limits:
 class Metrics:
   """What `/metrics` tells, of requests by their path, where that is one of `paths`."""
 
-  def __init__(self, paths: Collection[str], together: int):
-    """Takes the paths, and how many candidates are ranked at once."""
-    self.paths = paths
+  paths: Collection[str] = ()
+
+  def __init__(self, together: int):
+    """Takes how many candidates are ranked at once."""
     self.registry = prometheus_client.CollectorRegistry()
     new = functools.partial(prometheus_client.Counter, registry=self.registry)
     self.requests = new("as2jax_requests", "Requests answered", ("path", "status"))

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import calibration
-from as2jax.inference.connections import LATER, OPEN, Limits, Metrics, guarded, refusal, server
+from as2jax.inference.connections import LATER, Limits, Metrics, guarded, refusal, server
 from as2jax.inference.forms import EmbedBody, EmbeddingsBody, PruneBody, RerankBody, SearchBody
 from as2jax.inference.index import DEPTH, Hit, Index
 from as2jax.inference.ranker import Ranker
@@ -36,16 +36,6 @@ TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, DEPTH)  # hits up to which a search has a program, compiled at the start
 LOCAL = ("localhost", "127.0.0.1", "::1")  # names of this machine that every client may use
 RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
-EMBED = ("/embed", "/v1/embeddings")
-PATHS = (
-  *RERANK,
-  *EMBED,
-  "/v1/models",
-  "/prune",
-  "/search",
-  "/metrics",
-  *OPEN,
-)  # by which requests are counted
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +181,7 @@ def application(
   """
   if token is not None and token.split() != [token]:
     raise InputError("the token is empty or has spaces: give one word, or no token")
-  metrics = Metrics(PATHS, TOGETHER)
+  metrics = Metrics(TOGETHER)
   queue = Queue(ranker, limits, metrics.fill.observe)
   metrics.waiting.set_function(lambda: len(queue))
   run, created = _run_name(ranker), int(time.time())
@@ -322,6 +312,7 @@ def application(
       text = f"the body is not JSON: {text}"
     return refusal(request.url.path, status, text, headers)
 
+  metrics.paths = {route.path for route in app.routes}
   return app
 
 
