@@ -48,13 +48,13 @@ def explain(runs: Runs, rows: Sequence[Row]) -> dict[str, Pairs]:
       opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
   if not opened or not by_id:
     return {}
-  rankings, explained = runs.rankings(), {}
+  explained: dict[str, Pairs] = {}
   for row in rows:
     if not row.values:
       break
     log.info("explaining %s", row.id)
     question, pairs = by_id[row.id], explained.setdefault(row.id, [])
-    for candidate in candidates(question, rankings):
+    for candidate in candidates(question, runs.rankings):
       pictures: list[Shown] = []
       for one in opened:
         pictures += one.pictures(question, candidate)

@@ -158,12 +158,11 @@ def _explained(runs: Runs, listed: Sequence[reading.Row], count: int) -> list[di
     from as2jax.report import explanations  # with jax and all that opens weights
 
     pairs = explanations.explain(runs, listed[:count])
-  rankings = runs.rankings()
   middle = sum(bool(row.values) for row in listed) // 2
   for number, row in enumerate(listed):
     if row.id in by_id and (number == middle or number < max(count, 1)) and row.values:
       question = by_id[row.id]
-      documents = reading.documents(runs, question, rankings)
+      documents = reading.documents(runs, question)
       if documents or row.id in pairs:
         one = {"number": number, "question": question, "documents": documents}
         found.append(one | {"pairs": pairs.get(row.id, [])})

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import json
 import pathlib
 import zlib
@@ -105,6 +106,7 @@ class Runs:
     """Return the label of each system."""
     return [system.label for system in self.systems]
 
+  @functools.cached_property
   def rankings(self) -> list[list[Ranking]]:
     """Return the rankings of each system, one a seed."""
     return [system.rankings(self.split) for system in self.systems]
@@ -134,7 +136,7 @@ def read(
   record = runs.first_run.content["data"]
   dataset, questions, absent = _texts(runs.first_run, record, split)
   if isinstance(dataset, Retrieval):
-    questions = _retrieved(dataset.pools[split], runs.rankings())
+    questions = _retrieved(dataset.pools[split], runs.rankings)
   return Runs(systems, split, record, questions, absent, dataset)
 
 
@@ -250,10 +252,9 @@ def packed(runs: Runs, listed: Sequence[Row]) -> tuple[list[str], int]:
   by_id = {question.id: question for question in runs.questions}
   if not by_id:
     return [], 0
-  rankings = runs.rankings()
   chunks: list[str] = []
   for start in range(0, len(listed), CHUNK):
-    part = [shown(by_id[row.id], rankings) for row in listed[start : start + CHUNK]]
+    part = [shown(by_id[row.id], runs.rankings) for row in listed[start : start + CHUNK]]
     written = json.dumps(part, ensure_ascii=False).encode()
     chunk = base64.b64encode(zlib.compress(written, 9)).decode()
     if sum(map(len, chunks)) + len(chunk) > BUDGET:
@@ -311,12 +312,10 @@ class Document(NamedTuple):
   sentences: list[Sentence]
 
 
-def documents(
-  runs: Runs, question: Question, rankings: Sequence[Sequence[Ranking]]
-) -> list[Document]:
+def documents(runs: Runs, question: Question) -> list[Document]:
   """Return the document of a question by each run's first seed; [] where its candidates stand in no order."""
   found: list[Document] = []
-  for system, seeds in zip(runs.systems, rankings, strict=True):
+  for system, seeds in zip(runs.systems, runs.rankings, strict=True):
     listed = system.content and seeds and question.id in seeds[0]
     if not listed or not in_order([question]) or runs.task != "rerank":
       continue

@@ -88,9 +88,8 @@ def test_a_document_is_shaded_in_the_page_or_it_says_why_not(finished_run, tmp_p
   # By another road: the scores of the run file, with the probabilities that `select` gives.
   fitted, read = calibration.of_run(folders[0], 0), runs.read([str(folders[0])])
   ranked = trec_files.read_run(folders[0] / "eval/test/run.trec")
-  rankings = read.rankings()
   for asked in read.questions[:9]:
-    (shaded,) = runs.documents(read, asked, rankings)
+    (shaded,) = runs.documents(read, asked)
     for one, candidate in zip(shaded.sentences, asked.candidates, strict=True):
       score = float(np.float32(ranked[asked.id][candidate.id]))
       assert (one.text, one.right) == (candidate.text, candidate.label == 1)

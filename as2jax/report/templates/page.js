@@ -10,7 +10,7 @@
   const filter = document.getElementById("filter");
   const count = document.getElementById("count");
   const systems = JSON.parse(document.getElementById("labels").textContent);
-  const CHUNK = 40; // questions of a packed element, as in questions.py
+  const CHUNK = 40; // questions of a packed element, as in runs.py
   const chunks = new Map();
   let open = null; // {row, panel}
 
