@@ -291,6 +291,12 @@ def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
   assert [line.split()[0] for line in lines] == [row["name"] for row in rows]
 
 
+def test_lists_are_read_in_any_locale():
+  ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+  command = [sys.executable, "-m", "as2jax", "list", "models"]
+  subprocess.run(command, cwd=ROOT, env=os.environ | ascii_alone, check=True)
+
+
 def test_keys_are_those_of_the_job(capsys):
   assert app.run(["list", "keys", "wikiqa_cassie", "--format=json"]) == 0
   rows = {row["key"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}

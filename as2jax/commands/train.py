@@ -166,7 +166,7 @@ def list_names(
 
 def _docstring(path: pathlib.Path, inside: str = "") -> str:
   """Return the docstring of a module, or of a class in it, which is not imported."""
-  module = ast.parse(path.read_text())
+  module = ast.parse(path.read_bytes())
   for node in module.body:
     if isinstance(node, ast.ClassDef) and node.name == inside:
       return ast.get_docstring(node) or ""
