@@ -205,7 +205,7 @@ def train(
     if form != user_files.LABELLED:
       config = recipes.on_pairs(config, negatives=form == user_files.WITH_NEGATIVES)
     values |= recipes.own_files(config, paths)
-  if paths:
+  if paths or named or drop:
     kept = group if frames else named
     text = ",".join(f"{field}={column}" for field, column in kept.items())
     values |= {"data.columns": text, "data.drop": drop and not frames}

@@ -98,6 +98,8 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
     with pytest.raises(InputError, match=message):
       train(**options)
   assert not (tmp_path / "run").exists()
+  with pytest.raises(InputError, match="data.columns is for your own files"):
+    train(columns={"question": "ask"})
 
 
 def moved(run, target):
