@@ -51,6 +51,9 @@ def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
     assert len(actual.splitlines()) == len(own.splitlines())
   here, there = run_scores.load([str(folder), str(run.folder)])
   assert here.ids == there.ids and here.deterministic == there.deterministic
+  first, named = run.folder / "eval/test/run.trec", as2jax.dataset("sample", "test")
+  with pytest.raises(InputError, match="predict.ranking is for models that rank the best"):
+    reevaluate.evaluate_on(Run(run.folder), named, ranking=first)
 
 
 def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
