@@ -38,8 +38,6 @@ def test_a_run_is_opened_by_its_folder(finished_run):
   assert ranker.rank(QUESTION, TEXTS) == as2jax.open_run(folder).ranker().rank(QUESTION, TEXTS)
   assert ranker.source == str(folder) and ranker.config.encoder.dtype == "float32"
   assert as2jax.load(folder, dtype="bfloat16").config.encoder.dtype == "bfloat16"
-  with pytest.raises(InputError, match="seed = 9: the run has"):
-    as2jax.load(folder, seed=9)
   with pytest.raises(InputError, match="encoder.dtype = 'int8'"):
     as2jax.load(folder, dtype="int8")
 
