@@ -151,8 +151,9 @@ def run(
   for system, (job, its) in jobs(name, output / "encoders").items():
     folders[system] = output / name / system
     trained = system in task.systems
+    changed = {**its, **settings} if trained else its
     opening.train(  # which trains nothing that is finished, and refuses another config
-      config(job, {**its, **settings} if trained else its),
+      overrides.apply(job_files.load(job), changed, f"{job}: "),
       folders[system],
       seeds=seeds if trained else (0,),
     )
@@ -177,11 +178,6 @@ def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, An
   if task.metric == "mrr":
     common |= {"evaluation.task": "retrieve", "select": "mrr"}
   return {**made, "bm25": ("wikiqa_baseline:bm25", common)}
-
-
-def config(job: str, settings: Mapping[str, Any]) -> Any:
-  """Return the config of one of `jobs`."""
-  return overrides.apply(job_files.load(job), settings, f"{job}: ")
 
 
 def write_encoders(folder: pathlib.Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from as2jax.commands import app
-from as2jax.config import check
+from as2jax.config import check, jobs, overrides
 from as2jax.data.readers import controlled as data
 from as2jax.encoders import transformer_folder
 from as2jax.evaluation import run_scores
@@ -25,7 +25,7 @@ def test_every_task_has_its_data_and_every_system_its_parts(encoders):
   assert {f"controlled_{name}" for name in controlled.TASKS} == set(data.TASKS)
   for name in controlled.TASKS:
     for system, (job, settings) in controlled.jobs(name, encoders).items():
-      config = controlled.config(job, settings)
+      config = overrides.apply(jobs.load(job), settings)
       assert config.data.name == f"controlled_{name}", system
       check.check(config)
       if system != "bm25":
