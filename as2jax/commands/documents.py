@@ -56,8 +56,7 @@ def read(
       raise InputError(
         f"{file}:{number}: line {first} has the id {row_id!r}, too; give each its own"
       )
-    if text in texts:
-      repeated += 1
+    repeated += text in texts
     if not (drop and text in texts):
       kept.append((row_id, text))
     texts.add(text)

@@ -56,8 +56,9 @@ def export(
   for text in model_card.differences(config, components.model, form):
     log.warning("%s ranks otherwise than the run: %s", output, text)
   base, lower_case = _base(components, form)
-  described = {"form": form, "model": components.model, "prompts": components.prompts}
-  card = model_card.render(content, components.config, seed, **described)
+  card = model_card.render(
+    content, components.config, seed, form=form, model=components.model, prompts=components.prompts
+  )
   output = pathlib.Path(output)
   scratch = output.absolute().parent / f".{output.name}.unfinished"
   with lock(scratch, str(output)):

@@ -21,10 +21,9 @@ def run(config: Any, workdir: str) -> str:
     from as2jax.inference import reevaluate
 
     return f"ranked candidates: {reevaluate.predict(config, workdir)}"
-  done = content(config, workdir)
   from as2jax.evaluation import results
 
-  return results.table(done, workdir)
+  return results.table(content(config, workdir), workdir)
 
 
 def content(config: Any, workdir: str) -> dict[str, Any]:

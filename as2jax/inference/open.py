@@ -184,9 +184,7 @@ def train(
   config = job if isinstance(job, ConfigDict) else jobs.load(os.fspath(job), allow_code)
   values: dict[str, Any] = {}
   named = tables.named_columns(columns)
-  group: dict[str, str] = {}  # carried by its own name
-  if "group" in named:
-    group["group"] = named["group"]
+  group = {"group": named["group"]} if "group" in named else {}  # carried by its own name
   paths, frames, forms = {}, {}, {}
   for split, source in (data or {}).items():
     paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")

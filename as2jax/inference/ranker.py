@@ -73,13 +73,12 @@ class Ranker(Shown):
     seed = "" if self.seed is None else f", seed {self.seed}"
     count = sum(leaf.size for leaf in jax.tree.leaves(self.variables))
     size = f"{count:,} numbers, {self.dtype}" if count else "none: it ranks by words"
-    able = "rank" + ", scores" * (not self._together)
-    able += ", encode_query, encode_document, index" * self.has_vectors
+    vectors = ", encode_query, encode_document, index" * self.has_vectors
     return {
       "Ranker": f"{self.name} of {self.source or 'no folder'}{seed}",
       "parameters": size,
       "ranks by": self.similarity,
-      "can": able,
+      "can": "rank" + ", scores" * (not self._together) + vectors,
     }
 
   @property
