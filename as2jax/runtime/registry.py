@@ -211,7 +211,7 @@ class AtLeast:
 
   def problem(self, value: Any) -> str:
     """Returns what to give where a value is out of range, else ""."""
-    if self.least <= value < self.below:
+    if isinstance(value, (int, float)) and self.least <= value < self.below:
       return ""
     if self.below < math.inf:
       return f"give a number from {self.least} to below {self.below}"

@@ -33,7 +33,7 @@ from configs import squad_cross_vae
     (Share(), 0.0, 1.0, "give a number from 0 to below 1"),
     (Share(), 0.99, -0.1, "give a number from 0 to below 1"),
     (Above(0), 1e-9, 0.0, "give a number above 0"),
-    (Each(AtLeast(1)), (1, 2), (1, 0), "for each: give 1 or more"),
+    (Each(AtLeast(1)), (1, 2), (1, None), "for each: give 1 or more"),
     (Each(OneOf("ab")), ("b", "a"), (), "give one value or more"),
   ],
 )
