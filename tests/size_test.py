@@ -17,13 +17,13 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 244,
-  "product lines": 41_976,
-  "product statements": 24_497,
+  "product lines": 41_871,
+  "product statements": 24_449,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 29_658,
+  "test lines": 29_632,
   "tracked files": 645,
-  "words of Markdown": 11_400,  # outside tables and code
+  "words of Markdown": 11_350,  # outside tables and code
 }
 
 
