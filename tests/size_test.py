@@ -17,8 +17,8 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 244,
-  "product lines": 41_871,
-  "product statements": 24_449,
+  "product lines": 41_874,
+  "product statements": 24_452,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
   "test lines": 29_632,

@@ -56,7 +56,8 @@ def read(
       raise InputError(
         f"{file}:{number}: line {first} has the id {row_id!r}, too; give each its own"
       )
-    repeated += text in texts
+    if text in texts:
+      repeated += 1
     if not (drop and text in texts):
       kept.append((row_id, text))
     texts.add(text)

@@ -274,8 +274,10 @@ def _label(folder: epath.Path, published: SentenceFolder, label: str | int | Non
       "'answers the question', by its name or number (`as2jax rank MODEL FILE --label=NAME`)"
     )
   if isinstance(label, str):
-    numbers = [*range(classes)]
-    label = dict(zip([*map(str, numbers), *names], numbers * 2)).get(label, classes)
+    numbers = range(classes)
+    known = dict(zip(map(str, numbers), numbers))
+    known.update(zip(names, numbers))
+    label = known.get(label, classes)
   if label is not None and not 0 <= label < classes:
     raise InputError(f"{folder}: there is no such label; the classes are {shown}")
   return label
