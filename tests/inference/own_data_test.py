@@ -29,7 +29,7 @@ def run(tmp_path_factory):
 def test_a_frame_is_kept_in_the_runs_folder(run):
   assert run.config.data.test == str(run.folder / "data" / "test.jsonl")
   kept = user_files.read_labelled(run.config.data.test)
-  assert kept == user_files.read_labelled(FRAME, columns=COLUMNS, drop=True)
+  assert kept == user_files.read(FRAME, labelled=True, columns=COLUMNS, drop=True).questions
   assert run.metrics["map[files-all/test]"]["questions"] == 2
   again = as2jax.train("own:bm25", run.folder, data={"test": FRAME}, columns=COLUMNS, drop=True)
   assert again.metrics == run.metrics
