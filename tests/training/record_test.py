@@ -231,7 +231,7 @@ DOORS = {  # what reads the files of a run that decide a score or a figure
   "evaluations.jsonl": lambda run: results.times_evaluated(run, "test", "files"),
   "metrics.jsonl": lambda run: runs.read([str(run)]),
   "eval/test/per_question.tsv": lambda run: run_scores.load([str(run)]),
-  "eval/test/run.trec": lambda run: runs.read([str(run)]).rankings(),
+  "eval/test/run.trec": lambda run: runs.read([str(run)]).rankings,
   "eval/test/qrels.trec": lambda run: run_scores.load([str(run), f"{run}/eval/test/run.trec"]),
 }
 
