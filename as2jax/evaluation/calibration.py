@@ -15,7 +15,6 @@ from as2jax.evaluation import results
 from as2jax.evaluation.answer_triggering import SAMPLES, Best, best_threshold, platt
 from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import checksum_of
 
 TRIED = 400  # scores, at equal distances in rank
 FOLDS = 5  # of groups of questions, for the figures of fits to others
@@ -107,13 +106,6 @@ class Calibration(Candidates):
 
 def of_run(folder: epath.PathLike, seed: int, other: epath.PathLike = "") -> Calibration | None:
   """Returns the calibration of one seed of a finished run; None where it did not rank `fitted_on`."""
-  record = epath.Path(folder) / bound.NAME  # another once the folder holds another run
-  return _of_run(str(folder), seed, str(other), record.exists() and checksum_of(record))
-
-
-@functools.lru_cache(maxsize=8)
-def _of_run(folder, seed, other, record) -> Calibration | None:
-  del record  # a part of the key alone
   ranked = ranked_by(folder, fitted_on(folder), seed, other)
   return None if ranked is None else Calibration(**vars(ranked))
 

@@ -274,10 +274,10 @@ def _label(folder: epath.Path, published: SentenceFolder, label: str | int | Non
       "'answers the question', by its name or number (`as2jax rank MODEL FILE --label=NAME`)"
     )
   if isinstance(label, str):
-    numbers = range(classes)
-    known = dict(zip(map(str, numbers), numbers))
-    known.update(zip(names, numbers))
-    label = known.get(label, classes)
+    if label in names:
+      label = names.index(label)
+    else:
+      label = int(label) if label.isdecimal() else classes
   if label is not None and not 0 <= label < classes:
     raise InputError(f"{folder}: there is no such label; the classes are {shown}")
   return label

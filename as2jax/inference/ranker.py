@@ -23,7 +23,7 @@ from as2jax.data.inputs.rankings import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors
-from as2jax.evaluation import retrieve
+from as2jax.evaluation import calibration, retrieve
 from as2jax.evaluation.predict import FittedRanker, Scores
 from as2jax.inference.index import Hit, Index, check_count
 from as2jax.runtime import registry, sharding
@@ -85,6 +85,11 @@ class Ranker(Shown):
   def _together(self) -> bool:
     """Whether a question's candidates are scored together, or by their places among them."""
     return self.model.layout == "joint" or getattr(self.model, "position", False)
+
+  @functools.cached_property
+  def calibration(self) -> calibration.Calibration | None:
+    """What makes scores probabilities, read once; None of what is no run. InputError: its files changed."""
+    return None if self.seed is None else calibration.of_run(self.source, self.seed)
 
   @functools.cached_property
   def fingerprint(self) -> str:

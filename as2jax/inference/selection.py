@@ -113,12 +113,11 @@ def select(
   _say_what_is_cut(ranker, [question, *(candidate.text for candidate in candidates)])
   (scores,) = ranker.all_scores([Question("0", question, tuple(candidates))])[ranker.similarity]
   fitted = None
-  if ranker.seed is not None:  # of a run
-    try:
-      fitted = calibration.of_run(ranker.source, ranker.seed)
-    except InputError as error:
-      if isinstance(threshold, str):
-        raise InputError(f"{error}: give a score as threshold, or None") from error
+  try:
+    fitted = ranker.calibration
+  except InputError as error:
+    if isinstance(threshold, str):
+      raise InputError(f"{error}: give a score as threshold, or None") from error
   probabilities: Sequence[float | None] = [None] * len(scores)
   if fitted is not None:
     probabilities = fitted.probability(scores).tolist()

@@ -350,7 +350,7 @@ def _run_name(ranker: Ranker) -> str:
 def _calibration(ranker: Ranker) -> calibration.Calibration | None:
   """Returns what gives probabilities; None of what is no run, or whose dev questions give none."""
   try:
-    return None if ranker.seed is None else calibration.of_run(ranker.source, ranker.seed)
+    return ranker.calibration
   except InputError as error:
     log.warning("scores stay as they are: %s", error)
     return None

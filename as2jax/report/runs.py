@@ -55,6 +55,11 @@ class System:
       return list(range(len(next(iter(self.scores.values.values())))))
     return [outcome["seed"] for outcome in self.content["seeds"]]
 
+  @functools.cached_property
+  def calibration(self) -> calibration.Calibration | None:
+    """Return what makes scores of the run's first seed probabilities, read once."""
+    return calibration.of_run(self.name, self.seeds[0])
+
   @property
   def code(self) -> str | None:
     """Return the digest of as2jax's code alone; None where own classes are in it."""
@@ -322,12 +327,10 @@ def documents(runs: Runs, question: Question) -> list[Document]:
     scores = [seeds[0][question.id][candidate.id] for candidate in question.candidates]
     values = np.asarray(scores, np.float32).astype(np.float64)
     probabilities: list[Any] = [None] * len(scores)
-    kept, said = (
-      np.zeros(len(scores), bool),
-      "not shaded: it did not rank the questions by which scores become probabilities",
-    )
+    kept = np.zeros(len(scores), bool)
+    said = "not shaded: it did not rank the questions by which scores become probabilities"
     try:
-      if fitted := calibration.of_run(system.name, system.seeds[0]):
+      if fitted := system.calibration:
         least, probabilities = fitted.threshold(), fitted.probability(values).tolist()
         kept = values >= least
         said = (

@@ -169,18 +169,18 @@ def test_a_run_is_calibrated_on_all_of_its_dev_candidates(ranker, caplog):
   np.testing.assert_array_equal(
     [one.probability for one in every], of_dev.probability(np.asarray([one.score for one in every]))
   )
-  ranker.seed = None  # as of a published model
+  ranker.calibration = None  # as of a published model
   assert ranker.select("who sat on the mat", PAGE).answered is None
   assert "no dev questions by which to calibrate" in caplog.text
 
 
 def test_another_run_in_the_same_folder_is_calibrated_anew(finished_run, tmp_path):
-  found = []
+  rankers, found = [], []
   for system in ("bm25", "word_overlap"):
-    shutil.rmtree(tmp_path / "run", ignore_errors=True)
-    shutil.copytree(finished_run(system), tmp_path / "run")
-    found.append(calibration.of_run(tmp_path / "run", 0))
-  assert found[0].score.tolist() != found[1].score.tolist()
+    shutil.copytree(finished_run(system), tmp_path / "run", dirs_exist_ok=True)
+    rankers.append(as2jax.load(tmp_path / "run"))
+    found.append(rankers[-1].calibration.score.tolist())
+  assert found[0] != found[1] and rankers[0].calibration.score.tolist() == found[0]
 
 
 def test_the_verb_marks_prunes_and_lists(ranker, tmp_path, capsys):

@@ -340,7 +340,7 @@ def test_a_mistake_is_answered_with_what_is_wrong(url, path, body, status, messa
 class Held:
   """A ranker whose work waits until it is let go."""
 
-  name, source, seed, similarity, longest = "held", "", None, "cosine", 9
+  name, source, seed, calibration, similarity, longest = "held", "", None, None, "cosine", 9
   has_vectors = independent = True
 
   def __init__(self):
