@@ -250,6 +250,8 @@ def _labelled(row: dict[str, Any], features: Mapping[str, Any]) -> dict[str, Any
     passages = [dict(zip(passages, values)) for values in zip(*passages.values())]
   if not isinstance(passages, list) or not all(isinstance(one, dict) for one in passages):
     return row
+  if not passages and any(_simple(column) in NAMES["candidate"] for column in row):
+    return row  # none of the texts that stand beside an answer
   del row["passages"]
   row["candidates"] = []
   for passage in passages:

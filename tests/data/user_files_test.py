@@ -486,7 +486,7 @@ OF_HUB = [
    [("is it", "no it", 0), ("is it", "yes it", 1)]),
   ("mteb/rerank", (), [{"query": "who", "positive": ["she"], "negative": ["you"]}], READ),
   ("sentence-transformers/pairs", (), [PAIR], [("who", "she", 1)]),
-  ("rag", (), [PAIR | {"label": 1, "passages": ["a", "b"]}], [("who", "she", 1)]),
+  ("rag", (), [PAIR | {"label": 1, "passages": []}, AGAIN | {"label": 0, "passages": ["a", "b"]}], READ),
 ]  # fmt: skip
 
 
