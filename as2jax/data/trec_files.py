@@ -203,6 +203,8 @@ def _check_ids(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
 
 def _number(path: epath.PathLike, number: int, text: str, kind: type) -> Any:
   try:
+    if "_" in text:  # which Python alone reads as a number
+      raise ValueError
     return kind(text)
   except ValueError:
     what = {float: "number", int: "whole number"}[kind]
