@@ -67,7 +67,8 @@ class Writer:
     np.lib.format.write_array_header_1_0(file, header)
     self._begin[name] = file.tell()
     file.flush()
-    if size := math.prod(shape) * row.itemsize:
+    size = math.prod(shape) * row.itemsize
+    if size and hasattr(os, "posix_fallocate"):  # macOS lacks it: there the writes fail
       os.posix_fallocate(file.fileno(), self._begin[name], size)
 
   def write(self, name: str, rows: np.ndarray, start: int | None = None) -> None:

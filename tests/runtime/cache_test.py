@@ -69,7 +69,7 @@ def entries(folder):
   return [path for path in (folder / "kind").iterdir() if path.suffix != ".lock"]
 
 
-def test_a_second_call_maps_what_the_first_wrote(tmp_path):
+def test_a_second_call_maps_what_the_first_wrote(tmp_path, monkeypatch):
   build = Build()
   first, second = take(tmp_path, build), take(tmp_path, build)
   assert build.times == 1 and entries(tmp_path) == [first.folder]
@@ -77,8 +77,8 @@ def test_a_second_call_maps_what_the_first_wrote(tmp_path):
     values = entry.arrays["values"]
     assert type(values) is np.ndarray and isinstance(values.base, np.memmap)
     assert not values.flags.writeable
-  take(tmp_path, build, key="other")
-  assert build.times == 2
+  monkeypatch.delattr(os, "posix_fallocate")  # as on macOS
+  assert take(tmp_path, build, key="other").folder and build.times == 2
   copy = (tmp_path / "kind").rename(tmp_path / "copy")
   assert cache.read(copy / first.folder.name) is not None
 
