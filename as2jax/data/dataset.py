@@ -285,6 +285,8 @@ def _only(data: Dataset, split: str) -> Dataset:
   missing = [part for part in parts if part not in data.splits]
   if missing:
     raise InputError(f"{data.name} has no split {missing[0]!r}; it has {', '.join(data.splits)}")
+  if len(set(parts)) < len(parts):
+    raise InputError(f"split = {split!r} would count questions twice; name each split once")
   overlap = {p: n for p, n in (data.overlap or {}).items() if set(p.split("+")) <= set(parts)}
   return dataclasses.replace(
     data,

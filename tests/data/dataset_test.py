@@ -181,6 +181,7 @@ def test_what_is_wrong_is_named(tmp_path):
     (("sampel",), {}, "did you mean 'sample'"),
     (("imagenet",), {}, "use one of wikiqa, sample"),
     (("sample", "tset"), {}, "no split 'tset'; it has train, dev, test"),
+    (("sample", "dev+dev"), {}, "split = 'dev.dev' would count questions twice; name each"),
     (("sample",), {"filter": "gold"}, "filter = 'gold': use one of official, clean, all"),
     (("sample",), {"columns": "label=good"}, "columns = 'label=good' are for your own files"),
     (("sample",), {"drop": True}, "drop = True is for your own files; leave it out for .* sample"),
