@@ -5,7 +5,6 @@ delimiters, line breaks and doubled quotation marks. Of tab-separated files some
 others a quotation mark is a character: `is_quoted` tells them apart.
 """
 
-import csv
 import dataclasses
 import difflib
 import functools
@@ -107,15 +106,17 @@ class Table:
     raise self.error("; ".join(told) + summary, number)
 
 
-def open_table(source: Any) -> Table:
+def open_table(source: Any, *, first: bool = False) -> Table:
   """Read the table in a file (also packed by gzip), of a pandas frame, or `hub:NAME`, with its `faults`.
+
+  `first`: of the hub, where each row takes time, only the first row.
 
   Raises InputError: no such file, no table, a library is not installed; names file and lines.
   """
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
   if is_hub(source):
-    return _of_hub(os.fspath(source))
+    return _of_hub(os.fspath(source), first)
   path = epath.Path(source).expanduser()
   suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
   if suffix == ".parquet":
@@ -188,7 +189,7 @@ def _hub_streams(name: str, config: str) -> Mapping[str, Any]:
     ) from error
 
 
-def _of_hub(address: str, first: bool = False) -> Table:
+def _of_hub(address: str, first: bool) -> Table:
   """Read one split of a data set of the hub, or only its first row; its number of rows is checked and logged."""
   name, config, wanted = hub_parts(address)
   streams = _hub_streams(name, config)
@@ -261,23 +262,6 @@ def _labelled(row: dict[str, Any], features: Mapping[str, Any]) -> dict[str, Any
       entry["label"] = entry.pop("is_selected", None)
     row["candidates"].append(entry)
   return row
-
-
-def header(path: epath.Path) -> Table:
-  """Return the table of a file without its rows, from its first line: of JSON the first object's fields."""
-  if is_hub(path):
-    return dataclasses.replace(_of_hub(str(path), first=True), rows=[])
-  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
-  if suffix == ".parquet":
-    return dataclasses.replace(_parquet(path), rows=[])
-  with opened(path) as file:
-    first = decoded(file.readline(), path)
-  if suffix in JSON or (suffix not in DELIMITERS and first.lstrip()[:1] in ("{", "[")):
-    record, _ = json_object(first)
-    return dataclasses.replace(_rows(str(path), tuple(record), [record]), rows=[])
-  separator = "\t" if suffix == ".tsv" else _delimiter(first)
-  cells = next(csv.reader([first], delimiter=separator), [])
-  return Table(str(path), tuple(cells), [])
 
 
 def _json_lines(path: epath.Path, text: str) -> Table:

@@ -162,17 +162,26 @@ def read(
 
 
 def form_of(path: epath.PathLike, columns: Mapping[str, str] | str = "") -> str:
-  """Tell from its columns what a file holds to train on; `LABELLED` where its first line tells nothing.
+  """Tell from its columns what a file holds to train on; `LABELLED` where they tell nothing.
 
   Raises InputError: there is no column of questions or candidates, or another is named that is not there.
   """
   path = epath.Path(path).expanduser()
   if not (path.is_file() or tables.is_hub(path)):  # whoever reads it says so
     return LABELLED
-  table, named = tables.header(path), tables.named_columns(columns)
-  if not table.columns or "candidates" in table.columns:
+  table, named = tables.open_table(path, first=True), tables.named_columns(columns)
+  records = _records(table, named.get("candidate", "candidate"))
+  there = _columns(table, records)
+  if not there or any(kind != ROW for _, kind, _ in records):
     return LABELLED
-  return _form(table.columns, tables.resolve_columns(table.columns, named, table, needed=REQUIRED))
+  return _form(there, tables.resolve_columns(there, named, table, needed=REQUIRED))
+
+
+def _columns(table: Table, records: Sequence[tuple[int, str, dict[str, Any]]]) -> tuple[str, ...]:
+  """Return the columns of a table; of JSON those of all records, in the order of first sight."""
+  if table.columns is not None:
+    return table.columns
+  return tuple(dict.fromkeys(name for _, _, record in records for name in record))
 
 
 def _form(columns: Sequence[str], fields: Mapping[str, str]) -> str:
@@ -249,10 +258,7 @@ def _fields(
 
   The field `label` is there only where labels are read.
   """
-  columns = table.columns
-  if columns is None:
-    columns = tuple(dict.fromkeys(name for _, _, record in records for name in record))
-  needed = ["question"]
+  columns, needed = _columns(table, records), ["question"]
   if any(kind != WHOLE for _, kind, _ in records):
     needed.append("candidate")
   fields = tables.resolve_columns(columns, named, table, needed=needed)

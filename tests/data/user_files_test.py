@@ -439,7 +439,7 @@ def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, de
 
 
 def test_forms_are_known_by_their_columns(tmp_path, caplog):
-  """Pairs, pairs with wrong answers, labelled candidates: said in one line, by the header alone, too."""
+  """Pairs, pairs with wrong answers, labelled candidates: said in one line, and before the rows are read."""
   right = lambda *texts: [(text, 1) for text in texts]
   wrong = lambda *texts: [(text, 0) for text in texts]
   two = "why;so;\nwho;he;\nwhy;thus;x\nhow;by;y\n"
@@ -449,6 +449,8 @@ def test_forms_are_known_by_their_columns(tmp_path, caplog):
     ("faq.tsv", "query\tanswer\tnegative_1\tHard Negative 2\nwhy\tso\t[7]\t[x\n", WITH_NEGATIVES, right("so") + wrong("[7]", "[x")),
     ("faq.csv", 'question,answer,negatives\nwhy,so,"[""no"", ""nor""]"\n', WITH_NEGATIVES, right("so") + wrong("no", "nor")),
     ("faq.jsonl", json_lines({"question": "why", "answer": "so", "negative": ["no", "nor"]}), WITH_NEGATIVES, right("so") + wrong("no", "nor")),
+    ("faq.jsonl", json_lines(PAIR, {"question": "why", "answer": "so", "negative": "no"}), WITH_NEGATIVES, right("she")),
+    ("faq.csv", "\nquestion,answer\nwhy,so\n", PAIRS, right("so")),
     ("faq.csv", "question,answer,negative,label\nwhy,so,no,1\nwhy,no,,0\n", LABELLED, right("so") + wrong("no")),
   ):  # fmt: skip
     path = written(tmp_path, text, name)
