@@ -2,16 +2,16 @@
 
 A copy lies in a folder of the cache under a hash of the source's bytes and the reader's version, and
 appears there whole: TFDS' files of each table (`tfds.builder_from_directory` reads them, too) and
-`prepared.json`, with checksums, counts and statistics. Imports tensorflow_datasets (0.3 s).
+the cache's manifest, with counts and statistics. Imports tensorflow_datasets (0.3 s).
 """
 
 import dataclasses
+import functools
 import hashlib
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import filelock
 import numpy as np
 import tensorflow_datasets as tfds
 from absl import logging
@@ -20,11 +20,11 @@ from etils import epath
 from as2jax.data.record import Candidate, Passage, Query, Question
 from as2jax.data.source import Source, Spec
 from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
+from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import checksum_of, seal, unseal, writable
+from as2jax.runtime.files import writable
 
-LAYOUT = "7"  # of the prepared copy: raise it when the features or the manifest's fields change
-MANIFEST = "prepared.json"
+LAYOUT = "8"  # of the prepared copy: raise it when the features or the manifest's fields change
 SHARD = 1 << 16  # examples
 TEXT = tfds.features.Text()
 QUESTION = {"id": TEXT, "text": TEXT}
@@ -78,65 +78,34 @@ class Prepared:
 def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
   """Return the prepared copy of `source` under `cache`, and prepare it where there is none.
 
-  A changed source is prepared again; a killed preparation leaves no copy; a second process waits for
-  the first. Each file's checksum is compared, once a process: a damaged copy is prepared anew, and
-  the log says so. Where `cache` cannot be written, the copy is of this process alone. Raises InputError
-  where a source file is wrong.
+  A changed source is prepared again; for damage, killed and second processes see `runtime.cache`.
+  Where `cache` cannot be written, the copy is of this process alone. Raises InputError where a
+  source file is wrong, OSError where no folder has room.
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]
-  if copy := _read(home):
-    return copy
   if "://" in str(home):
     raise OSError("it is not a local folder")
-  home = writable(cache, spec.name) / home.name
-  with filelock.FileLock(f"{home}.lock"):
-    return _read(home, log=logging.debug) or _prepare(spec, source, home)
+  entry = caches.read(pathlib.Path(home))
+  if entry is None:
+    home = writable(cache, spec.name) / home.name
+    entry = caches.locked(pathlib.Path(home), functools.partial(_build, spec, source))
+  return Prepared(home, **entry.fields)
 
 
-def _read(home: epath.Path, log: Callable = logging.warning) -> Prepared | None:
-  """Return the copy in a folder, None where there is none or it is damaged."""
-  if not home.exists():
-    return None
-  try:
-    content = unseal((home / MANIFEST).read_text())
-    for name, (size, checksum) in content["files"].items():
-      if (home / name).stat().length != size or checksum_of(home / name) != checksum:
-        raise ValueError(f"{name} is not what was written")
-    return Prepared(home, *(content[key] for key in ("fingerprints", "facts", "overlap")))
-  except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-    log("%s: the prepared copy is damaged (%s); preparing anew", home, error)
-    return None
-
-
-def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
-  """Write the copy beside its place, and then rename it; the caller holds the lock."""
-  scratch = home.parent / f"{home.name}.unfinished"
-  scratch.rmtree(missing_ok=True)  # of a process that was killed
-  logging.info("preparing %s from %s in %s", spec.name, source.folder, home)
+def _build(spec: Spec, source: Source, writer: caches.Writer) -> dict[str, Any]:
+  """Write the tables of a copy; return the other fields of `Prepared`."""
+  logging.info("preparing %s from %s in %s", spec.name, source.folder, writer.folder)
   statistics = {
     split: PoolStatistics() if spec.is_pool else SplitStatistics() for split in source.files
   }
-  try:
-    for table in spec.tables:
-      _write(spec, source, table, scratch / table, statistics)
-    files = {}
-    for path in scratch.glob("*/*"):
-      files[str(path.relative_to(scratch))] = path.stat().length, checksum_of(path)
-    content: dict[str, Any] = {"files": files, "fingerprints": {}, "facts": {}}
-    for split, its in statistics.items():
-      content["fingerprints"][split] = its.fingerprint()
-      content["facts"][split] = its.asdict()
-    content["overlap"] = overlap(statistics)
-    (scratch / MANIFEST).write_text(seal(content))
-    home.rmtree(missing_ok=True)
-    os.replace(scratch, home)
-  finally:
-    scratch.rmtree(missing_ok=True)
-  copy = _read(home)
-  if copy is None:
-    raise OSError("what was written cannot be read back: check the disk")
-  return copy
+  for table in spec.tables:
+    _write(spec, source, table, epath.Path(writer.folder) / table, statistics)
+  fields: dict[str, Any] = {"fingerprints": {}, "statistics": {}}
+  for split, its in statistics.items():
+    fields["fingerprints"][split] = its.fingerprint()
+    fields["statistics"][split] = its.asdict()
+  return fields | {"overlap": overlap(statistics)}
 
 
 def _write(

@@ -1,7 +1,7 @@
 """One cache for tokens, splits, vectors and compiled shapes: folders, each whole or not at all.
 
-A folder holds arrays as `<name>.npy` and a manifest, written last, with the files' sizes and checksums
-and further fields. `cached(place(cache, kind, key), build)` reads it, or builds it once.
+A folder holds arrays as `<name>.npy`, perhaps other files, and a manifest, written last, with the files'
+sizes and checksums and further fields. `cached(place(cache, kind, key), build)` reads it, or builds it once.
 """
 
 import concurrent.futures
@@ -46,11 +46,12 @@ class Entry(NamedTuple):
 class Writer:
   """Takes arrays of known shapes piece by piece, into memory or into the files of a folder.
 
-  Files, not memory maps: a full disk must be an error, not a SIGBUS.
+  Files, not memory maps: a full disk must be an error, not a SIGBUS. In `folder` other files may be
+  written, too.
   """
 
   def __init__(self, folder: pathlib.Path | None = None):
-    self._folder, self._files, self._begin = folder, {}, {}
+    self.folder, self._files, self._begin = folder, {}, {}
     self._arrays: dict[str, np.ndarray] = {}  # in a folder, empty ones with their types
     self._rows: dict[str, int] = {}
     self.written: dict[str, int] = {}  # rows of each array
@@ -58,11 +59,11 @@ class Writer:
   def create(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
     """Begins an array and takes its room on the disk; OSError where there is none."""
     self._rows[name], self.written[name] = shape[0], 0
-    if self._folder is None:
+    if self.folder is None:
       self._arrays[name] = np.empty(shape, dtype)
       return
     row = self._arrays[name] = np.empty((0, *shape[1:]), dtype)
-    self._files[name] = file = (self._folder / f"{name}.npy").open("wb")
+    self._files[name] = file = (self.folder / f"{name}.npy").open("wb")
     header = np.lib.format.header_data_from_array_1_0(row) | {"shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(file, header)
     self._begin[name] = file.tell()
@@ -76,7 +77,7 @@ class Writer:
     array = self._arrays[name]
     start = self.written[name] if start is None else start
     self.written[name] += len(rows)
-    if self._folder is None:
+    if self.folder is None:
       array[start : start + len(rows)] = rows
       return
     self._files[name].seek(self._begin[name] + start * math.prod(array.shape[1:]) * array.itemsize)
@@ -86,16 +87,17 @@ class Writer:
     """Returns what was written in memory; in a folder, writes the manifest and returns None."""
     if self.written != self._rows:
       raise AssertionError(f"not every row was written: {self.written} of {self._rows}")
-    if self._folder is None:
+    if self.folder is None:
       return Entry(self._arrays, dict(fields))
-    sizes, sums = {}, {}
     for file in self._files.values():
       file.flush()
-      os.fsync(file.fileno())
-      name = pathlib.Path(file.name).name
-      sizes[name] = os.fstat(file.fileno()).st_size
-      sums[name] = checksum_of(file.name)
-    with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
+    sizes, sums = {}, {}
+    for path in sorted(self.folder.rglob("*")):
+      make_durable(path)
+      if path.is_file():
+        name = path.relative_to(self.folder).as_posix()
+        sizes[name], sums[name] = path.stat().st_size, checksum_of(path)
+    with (self.folder / MANIFEST).open("w", encoding="ascii") as file:
       file.write(seal({"bytes": sizes, "checksums": sums, "fields": dict(fields)}))
       file.flush()
       os.fsync(file.fileno())
@@ -129,20 +131,25 @@ def cached(folder: pathlib.Path, build: Build) -> Entry:
 
   `build` writes the arrays and returns the manifest's fields; a second process waits for the first.
   """
-  from filelock import FileLock
-
   if entry := read(folder):
     return entry
   try:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f"{folder.name}.lock")):
-      return read(folder) or write(folder, build)
+    return locked(folder, build)
   except OSError as error:
     warn_unwritable(str(folder.parents[1]), error.strerror or str(error))
   writer = Writer()
   entry = writer.finish(build(writer))
   assert entry is not None
   return entry
+
+
+def locked(folder: pathlib.Path, build: Build) -> Entry:
+  """Reads a folder, or builds it while other processes wait; OSError where it cannot be written."""
+  from filelock import FileLock
+
+  folder.parent.mkdir(parents=True, exist_ok=True)
+  with FileLock(folder.with_name(f"{folder.name}.lock")):
+    return read(folder) or write(folder, build)
 
 
 def write(folder: pathlib.Path, build: Build) -> Entry:
@@ -182,10 +189,11 @@ def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
     content = unseal(manifest.read_text(encoding="ascii"))
     paths = [folder / name for name in content["bytes"]]
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-      for path, checksum in zip(paths, pool.map(checksum_of, paths)):
-        if checksum != content["checksums"][path.name]:
-          raise ValueError(f"{path.name} is not what was written")
-    return Entry({path.stem: _mapped(path) for path in paths}, content["fields"], folder)
+      for name, checksum in zip(content["bytes"], pool.map(checksum_of, paths)):
+        if checksum != content["checksums"][name]:
+          raise ValueError(f"{name} is not what was written")
+    arrays = {path.stem: _mapped(path) for path in paths if path.suffix == ".npy"}
+    return Entry(arrays, content["fields"], folder)
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is built again
     again = "; it is made anew" if what == "cache" else ""
     warn_once(f"{folder}: the {what} is damaged ({error}){again}", written)

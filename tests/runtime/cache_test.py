@@ -26,7 +26,7 @@ VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 
 
 class Build:
-  """Writes VALUES, the end first, and counts how often."""
+  """Writes VALUES, the end first, and a file of its own; counts how often."""
 
   def __init__(self):
     self.times = 0
@@ -37,6 +37,9 @@ class Build:
     writer.create("none", (0, 3), np.int32)
     writer.write("values", VALUES[2:], 2)
     writer.write("values", VALUES[:2], 0)
+    if writer.folder:
+      (writer.folder / "more").mkdir()
+      (writer.folder / "more/file").write_bytes(b"other")
     return {"about": ["x"]}
 
 
@@ -95,7 +98,11 @@ def make_pipe(path):
 @pytest.mark.parametrize(
   ("name", "damage"),
   [
-    *((name, damage) for name in ("values.npy", cache.MANIFEST) for damage in (cut, os.remove)),
+    *(
+      (name, damage)
+      for name in ("values.npy", "more/file", cache.MANIFEST)
+      for damage in (cut, os.remove)
+    ),
     (cache.MANIFEST, make_pipe),
   ],
 )
@@ -220,7 +227,7 @@ def test_the_content_is_on_the_disk_before_its_name_and_the_name_before_the_end(
     assert (tmp_path / "folder" / "file").read_text() == "content"
     return
   folder = take(tmp_path, Build()).folder
-  contents = ["values.npy", "none.npy", cache.MANIFEST, f"{folder.name}.unfinished"]
+  contents = ["more", "file", "none.npy", "values.npy", cache.MANIFEST, f"{folder.name}.unfinished"]
   assert done == [*contents, "renamed", "kind"]
 
 
