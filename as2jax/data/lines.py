@@ -28,6 +28,7 @@ UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
 ID = "an id is not empty and has no white space, NUL or byte-order mark"
 IDS = ("question_id", "candidate_id")
+NAMES = (*IDS, "group")  # texts that name something, and so may be numbers
 
 
 @contextlib.contextmanager
@@ -191,8 +192,8 @@ def _object(pairs: Sequence[tuple[str, object]]) -> dict:
 
 
 def text_problem(name: str, value: object) -> str:
-  """Say what is wrong with the text of a field, "" where nothing is; an id may be a number."""
-  if value is None or (name in IDS and type(value) is int):
+  """Say what is wrong with the text of a field, "" where nothing is; an id or group may be a number."""
+  if value is None or (name in NAMES and type(value) is int):
     return ""
   if isinstance(value, str):
     return ""

@@ -14,7 +14,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data import tables
-from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
+from as2jax.data.lines import ID, IDS, NAMES, is_id, quoted, text_problem
 from as2jax.data.record import CONTEXT, UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
 from as2jax.data.wikiqa_form import HEADER, follows
@@ -372,7 +372,7 @@ def _fields_of_row(
     value = record.get(column)
     if name == "label" or value is None:
       continue
-    if name in IDS and isinstance(value, float) and value.is_integer():
+    if name in NAMES and isinstance(value, float) and value.is_integer():
       value = int(value)  # of a frame, whose column lacks some
     if problem := text_problem(name, value):
       faults.append((NO_TEXT, problem))

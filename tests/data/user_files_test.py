@@ -211,6 +211,9 @@ def test_a_named_column_groups_questions(tmp_path):
   assert [question.group for question in own.questions] == ["ice", "ice", ""]
   assert groups_of(own.questions) == [0, 0, 1]
   assert [row["article"] for row in rows(own)] == ["ice", "ice", "ice", ""]
+  frame = pandas.read_csv(path).replace({"ice": 7})  # of a number and a missing one
+  numbered = read(frame, labelled=True, columns="group=article").questions
+  assert [question.group for question in numbered] == ["7", "7", ""]
   plain = read(path, labelled=True).questions
   assert groups_of(plain) is None and fingerprint(plain) == fingerprint(own.questions)
   path.write_text(text.replace("no,0,ice", "no,0,snow"))
