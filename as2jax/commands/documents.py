@@ -14,6 +14,7 @@ from as2jax.data.tables import (
   named_columns,
   open_table,
   resolve_columns,
+  suffix_of,
 )
 from as2jax.runtime.errors import InputError
 
@@ -32,7 +33,7 @@ def read(
   """
   path = epath.Path(file)
   named = named_columns(columns, DOCUMENT_NAMES)
-  if epath.Path(path.name.lower().removesuffix(".gz")).suffix in SUFFIXES or is_hub(file):
+  if suffix_of(path) in SUFFIXES or is_hub(file):
     table = open_table(path)
     table.refuse()
     rows = _rows(table, named)

@@ -106,6 +106,11 @@ class Table:
     raise self.error("; ".join(told) + summary, number)
 
 
+def suffix_of(path: epath.PathLike) -> str:
+  """Return the suffix of a file's name in lower case, of a packed one that before `.gz`."""
+  return epath.Path(os.fspath(path).lower().removesuffix(".gz")).suffix
+
+
 def open_table(source: Any, *, first: bool = False) -> Table:
   """Read the table in a file (also packed by gzip), of a pandas frame, or `hub:NAME`, with its `faults`.
 
@@ -117,8 +122,7 @@ def open_table(source: Any, *, first: bool = False) -> Table:
     return _frame(source)
   if is_hub(source):
     return _of_hub(os.fspath(source), first)
-  path = epath.Path(source).expanduser()
-  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
+  path, suffix = epath.Path(source).expanduser(), suffix_of(source)
   if suffix == ".parquet":
     return _parquet(path)
   with opened(path) as file:
@@ -282,8 +286,7 @@ def _delimiter(text: str) -> str:
 def separator(source: str) -> str:
   """Tell what separates the cells of a CSV file that is read; a comma of anything else."""
   path = epath.Path(source).expanduser()
-  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
-  if suffix in (".parquet", ".tsv", *JSON) or not path.exists():
+  if suffix_of(path) in (".parquet", ".tsv", *JSON) or not path.exists():
     return ","
   with opened(path) as file:
     return _delimiter(decoded(file.readline(), path))

@@ -1,5 +1,6 @@
 """Soft labels of teachers: which are refused, averages, cross-fitting, and that a ranker learns them."""
 
+import gzip
 import json
 import pathlib
 import shutil
@@ -60,6 +61,9 @@ def test_files_of_scores_are_read_by_ids_or_texts_and_averaged(tmp_path):
   second = scored(tmp_path / "b.jsonl", lambda q, i: -5.0 * i, ("question_id", "candidate_id"))
   distil.distil(QUESTIONS, tmp_path / "one", [first])
   assert soft(tmp_path / "one")["q3"] == {"q3-1": 13.0, "q3-0": 3.0}
+  packed = tmp_path / "b.jsonl.gz"
+  packed.write_bytes(gzip.compress((tmp_path / "b.jsonl").read_bytes()))
+  assert rankings.read_scores(packed) == rankings.read_scores(second)
   content = distil.distil(QUESTIONS, tmp_path / "two", [first, second], source="made")
   standard = lambda x: (x - x.mean()) / x.std()
   q, i = np.divmod(np.arange(48.0), 2)

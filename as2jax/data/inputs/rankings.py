@@ -239,7 +239,7 @@ def read_scores(file: epath.PathLike) -> Scores:
   `candidate` (texts). Raises InputError with the line of another form, of a score that is no
   number, of a pair that occurs twice.
   """
-  if epath.Path(file).suffix.lower() not in tables.JSON:
+  if tables.suffix_of(file) not in tables.JSON:
     return trec_files.read_run(file)
   scores: dict[str, dict[str, float]] = {}
   lines = Lines(file)
