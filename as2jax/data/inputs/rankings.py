@@ -255,7 +255,10 @@ def read_scores(file: epath.PathLike) -> Scores:
       raise lines.error(f"score is {score!r:.40}; expected a number")
     if candidate in scores.setdefault(question, {}):
       raise lines.error(f"the pair of {question!r:.60} and {candidate!r:.60} occurs twice")
-    scores[question][candidate] = float(score)
+    try:
+      scores[question][candidate] = float(score)
+    except OverflowError as error:
+      raise lines.error(f"score is {score!r:.40}; expected a number that a float holds") from error
   return scores
 
 

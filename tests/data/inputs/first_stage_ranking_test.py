@@ -158,6 +158,11 @@ def test_a_pair_without_a_score_is_named(tmp_path):
   path.write_text(path.read_text() + "Q1 Q0 b 1 inf t\n")
   with pytest.raises(InputError, match="has the score inf"):
     columns(bound(str(path)))
+  path = tmp_path / "scores.jsonl"
+  for score, problem in (("1" * 400, "that a float holds"), ('"3"', "expected a number$")):
+    path.write_text(f'{{"question_id": "Q1", "candidate_id": "b", "score": {score}}}\n')
+    with pytest.raises(InputError, match=f"scores.jsonl:1: score is .*{problem}"):
+      bound(str(path))
 
 
 def test_teachers_that_no_loss_reads_are_refused():
