@@ -196,8 +196,12 @@ def test_rank_prints_or_writes_every_candidate(
   text = capsys.readouterr().out
   assert text.splitlines()[0] == "who sat on the mat" and "dog" not in text
   target = tmp_path / "new" / "ranked.jsonl"
-  assert app.run(["rank", run, questions, "-o", str(target)]) == 0
-  assert [json.loads(line) for line in target.read_text().splitlines()] == rows
+  for form, printed in ("text", [f"written: {target} (2 questions)"]), ("json", rows):
+    capsys.readouterr()
+    assert app.run(["rank", run, questions, "-o", str(target), f"--format={form}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines if form == "text" else list(map(json.loads, lines))) == printed
+    assert [json.loads(line) for line in target.read_text().splitlines()] == rows
   piped = io.TextIOWrapper(io.BytesIO(pathlib.Path(questions).read_bytes()))
   monkeypatch.setattr("sys.stdin", piped)
   capsys.readouterr()

@@ -91,13 +91,13 @@ def rank(
     rows = rank_file(run, file, seed=seed, top_k=top, **how)
   if target:
     tables.write(target, rows, excel=separator)
-    print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
-  else:
-    output.emit(form, rows, lambda: _ranked_text(rows))
+  output.emit(form, rows, lambda: _ranked_text(rows, target))
 
 
-def _ranked_text(rows: Sequence[Mapping[str, Any]]) -> str:
-  """Return the rows for a terminal: each question, and its candidates as they rank."""
+def _ranked_text(rows: Sequence[Mapping[str, Any]], target: str) -> str:
+  """Return the rows for a terminal, each question with its candidates; of a `target`, that it is written."""
+  if target:
+    return f"written: {target} ({len({row['question_id'] for row in rows})} questions)"
   lines = []
   for row in rows:
     if row["rank"] == 1:
