@@ -65,6 +65,8 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     data: see `as2jax.dataset`; the splits that it reports are evaluated, under every filter.
     ranking: of a joint model, the run file of the first-stage ranking of these questions.
 
+  InputError: the folder holds what is of another file of the same name.
+
   """
   trained = run.results
   config = run.config.copy_and_resolve_references().unlock()
@@ -84,6 +86,12 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
       "mrr",
     )
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
+  before = (results.read(folder) or {}).get("data", {"source": data.source})
+  if before["source"] != data.source and results.changed_split(before, data):
+    raise InputError(
+      f"{folder} holds the evaluation on other questions, those of {before['source']}: give {data.source} "
+      "another name, or move that folder away"
+    )
   outcomes = []
   for outcome in trained["seeds"]:
     outcomes.append(results.Outcome(**{name: outcome[name] for name in SELECTED}))

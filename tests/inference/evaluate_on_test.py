@@ -32,6 +32,7 @@ def own_file(folder):
     for c in q.candidates
   ]
   path = folder / "own.jsonl"
+  path.parent.mkdir(exist_ok=True)
   path.write_text("".join(json.dumps(row) + "\n" for row in rows))
   return path
 
@@ -66,6 +67,13 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   assert (folder / "eval/test/run.trec").read_bytes() == kept
   assert [place.name for place in (folder / "evaluations").iterdir()] == ["own-test"]
   assert results.times_evaluated(folder, "test", "own") == (1, 1)
+  config.evaluation.data = str(other := own_file(tmp_path / "deep"))
+  lines = other.read_text().splitlines(keepends=True)
+  other.write_text("".join(lines[:9]))
+  with pytest.raises(InputError, match="own-test holds .* other questions, those of .*/own.jsonl"):
+    modes.run(config, str(folder))
+  other.write_text("".join(lines))  # the same questions elsewhere
+  assert modes.run(config, str(folder)).partition("\n")[0] == text.partition("\n")[0]
   content = json.loads((folder / "results.json").read_text())
   assert "map[sample-clean/test]" in content["metrics"]
   config.evaluation.data, config.data.drop = "sample:test", True  # as the run's own files were read
