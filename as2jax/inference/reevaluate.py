@@ -46,7 +46,8 @@ def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
   outcomes = [results.Outcome(seed, steps, steps, None, steps) for seed in run.seeds]
   _record(run, config, components.dataset, workdir, splits, outcomes)
   summary = {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
-  summary["identity"] = {**known, "changed": record.changes(run.folder, run.config)}
+  changed = record.changes(run.folder, record.read(run.folder), run.config)
+  summary["identity"] = {**known, "changed": changed}
   of_data = results.data_record(components.data, config.data)
   provenance, name = components.provenance, "evaluation.json"
   return results.write(workdir, config, of_data, provenance, outcomes, summary, name=name)
@@ -97,10 +98,11 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     outcomes.append(results.Outcome(**{name: outcome[name] for name in SELECTED}))
   _record(run, config, data, folder, data.reported, outcomes)
   prints = {split: record.of_questions(data.splits[split]) for split in data.reported}
+  changed = record.changes(run.folder, record.read(run.folder), run.config)
   summary = {
     "deterministic": trained.get("deterministic", False),
     "run": str(run.folder),
-    "identity": {"own": False, "data": prints, "changed": record.changes(run.folder, run.config)},
+    "identity": {"own": False, "data": prints, "changed": changed},
   }
   note(run, data, [outcome.seed for outcome in outcomes])
   of_data = results.data_record(data, config.data)

@@ -153,7 +153,7 @@ def settle(workdir: epath.PathLike, components: Components, warm_start: Any = No
     advice = "The run cannot go on with what it did not begin with: put it back, or start in another folder"
     was = _compare(workdir, now, advice)
     known = _merged(was, now)
-    known["changed"] = list(dict.fromkeys((*was["changed"], *changes(workdir, config))))
+    known["changed"] = list(dict.fromkeys((*was["changed"], *changes(workdir, was, config))))
   for part in ("best", "results", "warm_start", bound.FILES):  # of the end, and of what began
     known.pop(part, None)
   began = {"warm_start": warm_start} if warm_start else {}
@@ -167,9 +167,9 @@ def check(workdir: epath.PathLike, components: Components) -> None:
   _compare(workdir, _of_use(components), f"Put it back as it was, or {again}")
 
 
-def changes(workdir: epath.PathLike, config: Any) -> list[str]:
-  """Lists what differs in code and versions from those that the run began with; the log says it, too."""
-  was, now = read(workdir), _of_code(config)
+def changes(workdir: epath.PathLike, was: Mapping[str, Any], config: Any) -> list[str]:
+  """Lists what differs in code and versions from the record `was` of a run; the log says it, too."""
+  now = _of_code(config)
   before = {"code": was["code"][:SHOWN], **was["versions"]}
   here = {"code": now["code"][:SHOWN], **now["versions"]}
   lines = []
