@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import logging
 import os
 import pathlib
 import re
@@ -108,6 +109,15 @@ def test_a_full_disk_is_one_line_wherever_it_is_noticed(monkeypatch, capsys, tmp
   error = capsys.readouterr().err
   assert error.startswith(f"as2jax: {file} cannot be written (no room): make room")
   assert error.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_what_we_log_is_shown_and_what_libraries_do_is_not(capsys):
+  def work():
+    for name in ("as2jax.data.download", *process.CHATTY):
+      logging.getLogger(name).info("%s: downloading", name)
+
+  assert process.guarded(work) == 0
+  assert capsys.readouterr().err == "as2jax.data.download: downloading\n"
 
 
 def test_an_error_of_ours_is_one_line_with_its_place(monkeypatch, capsys):

@@ -213,7 +213,8 @@ def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent
   assert process.returncode == 2 and output == ""
   device, *phases, error = errors.splitlines()
   about = f"{tmp_path / 'x'}: triplet, trained by triplet; CPU ("
-  assert device.startswith(about) and phases == ["reading"], errors
+  assert device.startswith(about) and phases[0] == "reading", errors
+  assert [line.split()[0] for line in phases[1:]] == ["downloading"] * (absent == "data"), errors
   assert error.startswith("as2jax: "), errors
   wanted = {
     "data": ["WikiQA-train.tsv", str(tmp_path / "wikiqa"), "AS2JAX_DATA", ":sample"],

@@ -190,7 +190,6 @@ def report(
   check_filter(question_filter)
   if not target and not os.path.isdir(systems[0]):
     raise InputError("name the page: -o report.html")
-  process.quiet_libraries()
   from as2jax.report import make
 
   page = make.make(

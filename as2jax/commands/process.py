@@ -25,7 +25,9 @@ EXTRAS = dict.fromkeys(
 ) | {"gensim": "vectors", "matplotlib": "report", "gcsfs": "gcs"}
 EXTRAS |= dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve")
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
-CHATTY = ("jax", "tensorboardX")  # jax names each backend that is not there
+# jax names each backend that is not there; by absl orbax logs every save in ten lines; fontTools logs each
+# PDF's font in a hundred.
+CHATTY = ("jax", "tensorboardX", "absl", "fontTools", "gensim")
 
 
 class _ToStandardError(logging.Handler):
@@ -44,15 +46,7 @@ class _ToStandardError(logging.Handler):
     print(streams.visible(text), file=sys.stderr, flush=True)
 
 
-def quiet_libraries() -> None:
-  """Show our messages on standard error, and of the libraries' those that matter."""
-  from absl import logging as absl_logging
-
-  logging.basicConfig(level=logging.INFO, handlers=[_ToStandardError()], force=True)
-  absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
-  # transformers advises to install PyTorch, for models that as2jax does not take from it.
-  os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-  logging.getLogger("fontTools").setLevel(logging.WARNING)  # and each PDF's font in a hundred
+SHOWN = _ToStandardError()
 
 
 def begin_run(
@@ -62,7 +56,6 @@ def begin_run(
 
   Of several processes, see `processes.start`; `profile` is how many steps of training to trace.
   """
-  quiet_libraries()
   processes.start(coordinator, count, process_id)
   preemption.listen()
   if processes.count() == 1:
@@ -75,10 +68,14 @@ def begin_run(
 
 
 def guarded(work: Callable[[], int | None], *, words: Callable[[str], str] = str) -> int:
-  """Do the work and return the exit status; every mistake is one message on standard error.
+  """Do the work and return the exit status; what we log, and every mistake, is shown on standard error.
 
   `words` puts a message into the words of the command that was typed.
   """
+  logging.getLogger().addHandler(SHOWN)
+  logging.getLogger().setLevel(logging.INFO)
+  # transformers advises to install PyTorch, for models that as2jax does not take from it.
+  os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
   in_python, InputError.in_python = InputError.in_python, False
   try:
     with contextlib.redirect_stdout(streams.Visible(sys.stdout)):

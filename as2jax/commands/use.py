@@ -67,7 +67,6 @@ def rank(
     output.check_excel(target)
   if target:
     tables.check_target(target, source=file)
-  process.quiet_libraries()
   from as2jax.inference.open import rank_file
 
   with tempfile.TemporaryDirectory() as folder:
@@ -195,7 +194,6 @@ def explain(
   CASSIE's runs show the transport plans that they compute, M²S-Net's their grids of similarities,
   others the cosine of their vectors. The picture is a PNG, SVG or PDF, in which text is text.
   """
-  process.quiet_libraries()
   from as2jax.inference import explain as explaining
 
   panels = explaining.make(
@@ -225,7 +223,6 @@ def export(
   allow_code: AllowCode = False,
 ) -> None:
   """Writes a folder for other libraries. For sentence-transformers or transformers, with a card."""
-  process.quiet_libraries()
   from as2jax.inference import export as exporting
 
   print(f"written: {exporting.export(run, target, seed, allow_code=allow_code)}")
@@ -260,7 +257,6 @@ def index(
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
 
-  process.quiet_libraries()
   ids, texts = documents.read(file, columns, drop=drop)
   devices.use_cores()
   from as2jax.inference.open import load
@@ -293,7 +289,6 @@ def search(
     raise InputError(f"the question is {question!r}: give a text, or none to type questions")
   if label is not None and not rerank:
     raise InputError(f"--label={label}: name the classifier that has classes, --rerank=MODEL")
-  process.quiet_libraries()
   from as2jax.data.lines import decoded
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
@@ -356,7 +351,6 @@ def answer(
     documents.append(decoded(data, where))
     if "\0" in documents[-1]:
       raise InputError(f"{where} holds NUL, as no text does: name a document in UTF-8")
-  process.quiet_libraries()
   from as2jax.inference.open import load
 
   ranker = load(run, seed=seed, allow_code=allow_code, label=label)
@@ -396,7 +390,6 @@ def serve(
   backend: Backend = "jax",
 ) -> None:
   """Answers over HTTP. As Cohere, Jina, OpenAI and TEI do; /docs says what; SIGINT and SIGTERM end it."""
-  process.quiet_libraries()
   from as2jax.inference import serve as service
   from as2jax.inference.index import Index
   from as2jax.inference.open import load

@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import logging
 import lzma
 import struct
 import tarfile
@@ -12,11 +13,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from absl import logging
 from etils import epath
 
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import make_durable
+
+log = logging.getLogger(__name__)
 
 SILENCE = 8  # seconds after which a server that sends nothing is taken for absent
 PIECE = 1 << 20  # bytes copied at once
@@ -41,7 +43,7 @@ def fetch(spec: Any, folder: epath.Path) -> str:
   try:
     scratch.mkdir(parents=True)
     for name, url in (spec.addresses or {"archive": spec.url}).items():
-      logging.info("downloading %s", url)
+      log.info("downloading %s", url)
       with urllib.request.urlopen(url, timeout=SILENCE) as response:
         _copy(response, scratch / name, url, spec.max_bytes)
     if not spec.addresses:

@@ -8,13 +8,14 @@ the cache's manifest, with counts and statistics. Imports tensorflow_datasets (0
 import dataclasses
 import functools
 import hashlib
+import logging
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
-from absl import logging
+from absl import logging as absl
 from etils import epath
 
 from as2jax.data.record import Candidate, Passage, Query, Question
@@ -23,6 +24,8 @@ from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import writable
+
+log = logging.getLogger(__name__)
 
 LAYOUT = "8"  # of the prepared copy: raise it when the features or the manifest's fields change
 SHARD = 1 << 16  # examples
@@ -42,7 +45,7 @@ FEATURES = {
 
 RECORDS = {"questions": Question, "pool": Passage, "queries": Query}
 # What TFDS says of each copy that it opens is nothing to a user.
-logging.get_absl_logger().addFilter(lambda record: "tensorflow_datasets" not in record.pathname)
+absl.get_absl_logger().addFilter(lambda record: "tensorflow_datasets" not in record.pathname)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +98,7 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
 
 def _build(spec: Spec, source: Source, writer: caches.Writer) -> dict[str, Any]:
   """Write the tables of a copy; return the other fields of `Prepared`."""
-  logging.info("preparing %s from %s in %s", spec.name, source.folder, writer.folder)
+  log.info("preparing %s from %s", spec.name, source.folder)
   statistics = {
     split: PoolStatistics() if spec.is_pool else SplitStatistics() for split in source.files
   }

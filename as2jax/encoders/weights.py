@@ -3,6 +3,7 @@
 Read are safetensors, and pickles by torch.
 """
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +11,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from absl import logging
 from etils import epath
 from flax import traverse_util
 
@@ -18,6 +18,8 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.encoders import family as families
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object, refuse_others
+
+log = logging.getLogger(__name__)
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_WEIGHTS, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -204,7 +206,7 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
       f"no place in a {family.name} encoder of {encoder.num_layers} layers"
     )
   if left:
-    logging.info("%s: not part of the encoder, ignored: %s", source, ", ".join(sorted(left)))
+    log.debug("%s: not part of the encoder, ignored: %s", source, ", ".join(sorted(left)))
   return traverse_util.unflatten_dict(params, sep="/")
 
 

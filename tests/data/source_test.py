@@ -176,8 +176,10 @@ def test_downloads_once(tmp_path, serve, archive):
 
 def test_a_download_whose_folder_cannot_be_made_is_of_this_process(tmp_path, serve, caplog):
   (tmp_path / "downloads").write_text("")
+  caplog.set_level("INFO", "as2jax")
   here = files_of(tmp_path, url=serve(zipped()))
   assert here.folder.is_relative_to(scratch_folder()) and "cannot be written" in caplog.text
+  assert "downloading http://" in caplog.text
   assert here.files["test"][0].read_text() == "content of c.tsv" * 50
 
 

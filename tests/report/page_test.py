@@ -291,6 +291,7 @@ def test_a_page_that_cannot_be_made_does_not_undo_the_run(tmp_path, caplog):
 )
 def test_mistakes_are_one_line(finished_run, arguments, part, capsys, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
+  datasets.load("sample")  # else a line says that it is prepared
   run = str(finished_run("bm25"))
   assert app.run(["report", *(a.format(run=run) for a in arguments)]) == 2
   error = capsys.readouterr().err

@@ -14,11 +14,11 @@ not available; they are read as users' tables.
 
 import dataclasses
 import functools
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from absl import logging
 from etils import epath
 
 from as2jax.data import user_files
@@ -27,6 +27,8 @@ from as2jax.data.record import CONTEXT, Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
 from as2jax.runtime.files import write_whole
+
+log = logging.getLogger(__name__)
 
 COLUMNS = ("question", "sentence", "label")
 UNUSED = ("question_id", "candidate_id", "document", "doc_id", "url")
@@ -65,7 +67,7 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
   if not scattered:
     yield from together(rows())
     return
-  logging.info("%s: rows of a question stand apart: the file is read several times", name)
+  log.info("%s: rows of a question stand apart: the file is read several times", name)
   size = max(len(ranks) * PASS_ROWS // count, 1)
   for first in range(0, len(ranks), size):
     groups: dict[str, list[Row]] = {}

@@ -2,17 +2,19 @@
 
 import dataclasses
 import functools
+import logging
 import xml.etree.ElementTree as ET
 from collections import namedtuple
 from collections.abc import Iterator
 
-from absl import logging
 from etils import epath
 
 from as2jax.data.lines import ID, is_id, opened, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts, Spec
 from as2jax.runtime.errors import InputError
+
+log = logging.getLogger(__name__)
 
 SKIP = "SubtaskA_Skip_Because_Same_As_RelQuestion_ID"
 
@@ -70,7 +72,7 @@ def iterate_semeval(
   if not seen:
     raise InputError(f"{path} holds no {' or '.join(FORMS)}: it is another file or another format")
   if skipped:
-    logging.warning(
+    log.warning(
       "%s: skipped %d comments without text (the first is %s)", path, len(skipped), skipped[0]
     )
 

@@ -1,16 +1,18 @@
 """TrecQA (Wang et al. 2007), as the jacana release (Yao et al. 2013) and TANDA (Garg et al. 2020) have it."""
 
 import dataclasses
+import logging
 import re
 from collections.abc import Iterator
 
-from absl import logging
 from etils import epath
 
 from as2jax.data import user_files
 from as2jax.data.lines import Lines, check_id, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts, Spec
+
+log = logging.getLogger(__name__)
 
 START = re.compile(r"<QApairs id='([^']*)'>")
 END = "</QApairs>"
@@ -75,7 +77,7 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
     raise lines.error("the file ends inside a <QApairs>, or holds none; get it again")
   if skipped:
     told = "%s: skipped %d candidates without text (the first on line %d)"
-    logging.warning(told, path, len(skipped), skipped[0])
+    log.warning(told, path, len(skipped), skipped[0])
 
 
 DEV = {"all": Counts(82, 1148, 222), "both": Counts(65, 1117)}

@@ -6,13 +6,14 @@ config.data.rules = ("ptb", "lowercase", "alphanumeric")
 import dataclasses
 import functools
 import html
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from absl import logging
-
 from as2jax.data.record import CONTEXT, Candidate, Question
 from as2jax.runtime.errors import InputError
+
+log = logging.getLogger(__name__)
 
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
 _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
@@ -112,7 +113,7 @@ def apply(questions: Iterable[Question], names: Sequence[str]) -> tuple[Question
       candidates.append(dataclasses.replace(candidate, text=filled(candidate), **context))
     result.append(Question(question.id, filled(question), tuple(candidates), question.group))
   if without:
-    logging.warning(
+    log.warning(
       "the rules %s would leave %d questions and candidates without text (first %s); "
       "these keep the text they had before",
       ", ".join(names),
