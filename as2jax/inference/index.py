@@ -101,8 +101,8 @@ class Part:
     stored = cache.read(folder, "part of an index")
     return None if stored is None else cls(stored.arrays, **stored.fields)
 
-  def write(self, folder: pathlib.Path) -> None:
-    """Writes the part into a folder, whole or not at all."""
+  def write(self, folder: pathlib.Path) -> "Part":
+    """Writes the part into a folder, whole or not at all; returns it memory-mapped."""
 
     def build(writer: cache.Writer) -> dict[str, Any]:
       for name, array in self.arrays.items():
@@ -110,7 +110,8 @@ class Part:
         writer.write(name, array)
       return {"digest": self.digest, "made_by": self.made_by, "error": self.error}
 
-    cache.write(folder, build)
+    stored = cache.write(folder, build)
+    return Part(stored.arrays, **stored.fields)
 
 
 class Rows:
@@ -361,6 +362,7 @@ class Index(Shown):
     k = top_k if k is None else k
     check_count("top_k", k)
     check_count("depth", depth)
+    check_list(queries)
     k, depth = int(k), int(depth)
     if not len(queries):
       return []
@@ -440,7 +442,7 @@ class Index(Shown):
   def _digests(self) -> list[str]:
     return [part.digest for part in self._rows.parts]
 
-  def _encoded(self, part: Part, number: int) -> Any:
+  def _encoded(self, part: Part, number: int) -> Part:
     """Returns a part with its vectors; from disk, where an interrupted call has left it."""
     ranker = self.ranker
     part = dataclasses.replace(part, made_by=ranker.fingerprint)
@@ -458,8 +460,7 @@ class Index(Shown):
       part = dataclasses.replace(part, arrays=arrays, error=exact_search.rounding(vectors))
     if self.path is None:
       return part
-    part.write(folder)
-    return Part.read(folder)  # memory-mapped
+    return part.write(folder)
 
   def _part_folder(self, number: int) -> pathlib.Path:
     return self.path / f"part-{number:06d}"
@@ -485,10 +486,15 @@ def check_count(name: str, count: Any) -> None:
     raise InputError(f"{name} = {count!r}: give a whole number, 1 or more")
 
 
-def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
-  """Splits texts and ids into parts, without vectors."""
+def check_list(texts: object) -> None:
+  """Raises InputError for what would be read letter by letter, by its keys, or in no order."""
   if isinstance(texts, (str, Mapping, Set)):
     raise InputError(f"{texts!r:.100} is no list of texts: give one")
+
+
+def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
+  """Splits texts and ids into parts, without vectors."""
+  check_list(texts)
   texts = list(texts)
   ids = list(map(str, range(start, start + len(texts)) if ids is None else ids))
   if not texts or len(texts) != len(ids):

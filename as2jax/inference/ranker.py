@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.evaluation import calibration, retrieve
 from as2jax.evaluation.predict import FittedRanker, Scores
-from as2jax.inference.index import Hit, Index, check_count
+from as2jax.inference.index import Hit, Index, check_count, check_list
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.shown import Shown
@@ -130,7 +130,7 @@ class Ranker(Shown):
     """
     if top_k is not None:
       check_count("top_k", top_k)
-    _refuse_no_list(candidates)
+    check_list(candidates)
     numbered = []
     for i, one in enumerate(candidates):
       numbered.append(one if isinstance(one, Candidate) else Candidate(str(i), one))
@@ -230,7 +230,7 @@ class Ranker(Shown):
   def _encode(self, texts: Sequence[str], as_questions: bool) -> np.ndarray:
     if not self.has_vectors:
       raise TypeError(f"{self.name} has no vectors of texts; a bi-encoder has")
-    _refuse_no_list(texts)
+    check_list(texts)
     if not len(texts):
       return self._encode(["text"], as_questions)[:0]
     if as_questions:
@@ -378,9 +378,3 @@ def ranked_rows(
 
 def _documents(texts: Sequence[str]) -> Question:
   return Question("0", ANCHOR, tuple(Candidate(str(i), text) for i, text in enumerate(texts)))
-
-
-def _refuse_no_list(texts: object) -> None:
-  # Which would be read letter by letter, by their keys, in no order.
-  if isinstance(texts, (str, Mapping, Set)):
-    raise InputError(f"{texts!r:.100} is no list of texts: give one")

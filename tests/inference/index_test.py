@@ -121,7 +121,7 @@ def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, m
     if folder.name == "part-000001":
       (folder.parent / "part-000001.unfinished-0").mkdir()  # what a killed process leaves
       raise KeyboardInterrupt
-    write(part, folder)
+    return write(part, folder)
 
   monkeypatch.setattr(indexes.Part, "write", killed)
   with pytest.raises(KeyboardInterrupt):
@@ -240,6 +240,8 @@ def test_words_are_kept_and_searched_too(finished_run, tmp_path):
   expected = ranker.rank("cat sat", TEXTS)[:3]
   assert index.search("cat sat", 3) == expected
   assert Index.open(tmp_path / "index").search("cat sat", 3) == expected
+  with pytest.raises(InputError, match="'cat' is no list of texts: give one"):
+    index.search_many("cat")
   index.add(["a cat sat"])
   assert index.search("cat sat", 1)[0].index in (0, 9)
   assert "vectors.npy" not in os.listdir(tmp_path / "index" / "part-000000")
