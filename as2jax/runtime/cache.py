@@ -6,10 +6,8 @@ sizes and checksums and further fields. `cached(place(cache, kind, key), build)`
 
 import concurrent.futures
 import contextlib
-import functools
 import hashlib
 import json
-import logging
 import math
 import os
 import pathlib
@@ -27,12 +25,11 @@ from as2jax.runtime.files import (
   refuse_others,
   seal,
   unseal,
+  warn_once,
   warn_unwritable,
 )
 
 MANIFEST = "manifest.json"
-
-log = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
@@ -136,7 +133,7 @@ def cached(folder: pathlib.Path, build: Build) -> Entry:
   try:
     return locked(folder, build)
   except OSError as error:
-    warn_unwritable(str(folder.parents[1]), error.strerror or str(error))
+    warn_unwritable(folder.parents[1], error)
   writer = Writer()
   entry = writer.finish(build(writer))
   assert entry is not None
@@ -207,10 +204,3 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
     return np.load(path, mmap_mode="r").view(np.ndarray)
   except ValueError:  # nothing to map
     return np.load(path)
-
-
-@functools.lru_cache
-def warn_once(text: str, written: int = 0) -> None:
-  """Logs a text, once for what was `written` at that time, however often it is looked at."""
-  del written
-  log.warning("%s", text)

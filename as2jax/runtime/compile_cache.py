@@ -16,7 +16,6 @@ from jax._src import compilation_cache
 from jax._src.lru_cache import LRUCache
 
 from as2jax.runtime import files
-from as2jax.runtime.cache import warn_once
 
 SUM = 4  # bytes of a CRC-32 behind each program
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -57,10 +56,12 @@ def use(config: Any) -> None:
     return
   if jax.config.jax_compilation_cache_dir and not chosen:
     return
-  root, below = (chosen, "") if chosen else (files.cache_folder(config.data.cache), "programs")
-  folder = files.writable(epath.Path(root), below, mode=0o700)
+  root, below = epath.Path(chosen).expanduser(), ""
+  if not chosen:
+    root, below = files.cache_folder(config.data.cache), "programs"
+  folder = files.writable(root, below, mode=0o700)
   if why := "" if "://" in str(folder) else exposed(folder):
-    warn_once(f"{folder}: programs are compiled in each process, because {why}")
+    files.warn_once(f"{folder}: programs are compiled in each process, because {why}")
     return
   compilation_cache.get_file_cache = _programs
   jax.config.update("jax_compilation_cache_dir", str(folder))

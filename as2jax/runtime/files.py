@@ -7,6 +7,7 @@ arrays are SHA-256.
 import atexit
 import concurrent.futures
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -33,7 +34,6 @@ THREADS = 4  # digests release the interpreter's lock
 _SETTLED = 1.0  # seconds after which a change gives a file another time, on any file system
 _HEAD = '{"checksum": "%s", '  # of a sealed text
 _known: dict[tuple, str] = {}  # checksums by what a file system says of a file
-_unwritable: set[str] = set()  # caches of which that was said
 log = logging.getLogger(__name__)
 _KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
 
@@ -88,22 +88,27 @@ def writable(
     folder.mkdir(mode=mode, parents=True, exist_ok=True)
     if "://" in str(folder) or os.access(folder, os.W_OK):
       return folder
-    warn_unwritable(str(cache), "permission denied", variable)
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
   except OSError as error:
-    warn_unwritable(str(cache), error.strerror or str(error), variable)
+    warn_unwritable(cache, error, variable)
   folder = scratch_folder() / below
   folder.mkdir(mode=mode, parents=True, exist_ok=True)
   return folder
 
 
-def warn_unwritable(cache: str, why: str, variable: str = "AS2JAX_CACHE") -> None:
+def warn_unwritable(cache: epath.PathLike, error: OSError, variable: str = "AS2JAX_CACHE") -> None:
   """Warns once of a cache that cannot be written, without which the work goes on."""
-  if cache not in _unwritable:
-    _unwritable.add(cache)
-    log.warning(
-      "the cache %s cannot be written (%s), so that what it would keep is made in each process: make "
-      "room, or name another folder in %s", cache, why, variable,
-    )  # fmt: skip
+  warn_once(
+    f"the cache {cache} cannot be written ({error.strerror or error}), so that what it would keep is made in "
+    f"each process: make room, or name another folder in {variable}"
+  )
+
+
+@functools.lru_cache
+def warn_once(text: str, written: int = 0) -> None:
+  """Logs a text, once for what was `written` at that time, however often it is looked at."""
+  del written
+  log.warning("%s", text)
 
 
 def refuse_others(path: epath.PathLike) -> None:

@@ -45,8 +45,7 @@ class Build:
 
 @pytest.fixture(autouse=True)
 def _warnings_are_new():
-  cache.warn_once.cache_clear()
-  files._unwritable.clear()
+  files.warn_once.cache_clear()
 
 
 @pytest.fixture
@@ -270,6 +269,12 @@ def test_programs_that_others_may_have_written_are_not_loaded(
   for _ in range(2):
     compile_cache.use(base.get_config())
   assert bool(jax.config.jax_compilation_cache_dir) == (whose == "mine")
+  if whose == "mine":
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = base.get_config()
+    config.compilation_cache = "~/home"
+    compile_cache.use(config)
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "home")
   assert len(caplog.messages) == (whose != "mine") and reason.get(whose, "") in caplog.text
 
 
