@@ -111,7 +111,7 @@ def run(
 
 
 def compare(
-  loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int, seed: int
+  loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int = 100_000, seed: int = 0
 ) -> list[Row]:
   """Return one row a metric and system: its mean, and (but for the first) its tests against the first."""
   rows = []

@@ -60,7 +60,7 @@ class Drawing:
     self.shapes: list[Markup] = []
 
   def line(self, points: Sequence[Sequence[float]], colour: str, **style: Any) -> None:
-    """Draw an open line; `stroke`, `dash`, `opacity` and `tip` in `style`, as of all shapes."""
+    """Draw an open line; `stroke`, `opacity` and `tip` in `style`, as of all shapes."""
     places = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
     self._add("polyline", f"d-{colour}", {"fill": "none", "points": places}, **style)
 
@@ -115,9 +115,8 @@ class Drawing:
     tip: str = "",
     **style: Any,
   ) -> None:
-    names = {"stroke": "stroke-width", "dash": "stroke-dasharray"}
     for name, value in style.items():
-      attributes[names.get(name, name)] = value
+      attributes[name.replace("stroke", "stroke-width")] = value
     parts = [Markup('<{} class="{}"').format(Markup(tag), kind)]
     for name, value in attributes.items():
       written = _number(value) if isinstance(value, float) else value

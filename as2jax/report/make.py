@@ -1,7 +1,6 @@
 """Make the page of runs (`as2jax report`, `Run.report`, the end of a run)."""
 
 import base64
-import dataclasses
 import hashlib
 import importlib.resources
 import logging
@@ -18,7 +17,7 @@ from as2jax.data import holdout
 from as2jax.evaluation import answer_triggering, calibration, compare, results, tables
 from as2jax.report import figures, plots, verdict
 from as2jax.report import runs as reading
-from as2jax.report.runs import Runs
+from as2jax.report.runs import Options, Runs
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -31,19 +30,6 @@ RIGHT_FIRST = {
   "rerank": "p@1",
   "retrieve": "r@1",
 }  # the share of questions whose first candidate is right
-SAMPLES = 100_000  # of the randomization test
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """Hold the options of `as2jax report`."""
-
-  split: str = "test"  # of the runs' folders
-  metrics: Sequence[str] = ()  # the first leads the page; () are those of the task
-  question_filter: str | None = None  # see `run_scores.load`
-  deterministic: Sequence[str] = ()  # names of files whose system has no randomness
-  explain: int = 0  # questions that differ most, which opens the runs' weights
-  allow_code: bool = False  # whether classes of one's own that a run names may be imported
 
 
 def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:
@@ -57,13 +43,7 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
   asked, output = Options(**options), epath.Path(output)
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
-  runs = reading.read(
-    names,
-    split=asked.split,
-    question_filter=asked.question_filter,
-    deterministic=asked.deterministic,
-    allow_code=asked.allow_code,
-  )
+  runs = reading.read(names, asked)
   try:
     write_whole(output, page(**content(runs, asked, str(output))))
   except OSError as error:
@@ -78,7 +58,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     usual, values = METRICS[runs.task], runs.systems[0].scores.values
     metrics = [metric for metric in usual if metric in values] or list(usual)
   scores = [system.scores for system in runs.systems]
-  rows = compare.compare(scores, metrics, samples=SAMPLES, seed=0)
+  rows = compare.compare(scores, metrics)
   first = [row for row in rows if row["metric"] == rows[0]["metric"]]
   where = first[0]["metric"].partition("[")[2].rstrip("]")
   listed = reading.rows(runs, metrics[0])
@@ -87,7 +67,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   named = {system.name: system.label for system in runs.systems}
   tested, right = first, RIGHT_FIRST[runs.task]
   if all(right in one.values for one in scores):
-    tested = compare.compare(scores, [right], samples=SAMPLES, seed=0)
+    tested = compare.compare(scores, [right])
   return {
     "title": " · ".join(labels),
     "subtitle": f"{where}, {first[0]['questions']} questions",

@@ -38,6 +38,18 @@ ADVICE = "it was changed by hand; have it made anew"
 
 
 @dataclasses.dataclass(frozen=True)
+class Options:
+  """Hold the options of `as2jax report`."""
+
+  split: str = "test"  # of the runs' folders
+  metrics: Sequence[str] = ()  # the first leads the page; () are those of the task
+  question_filter: str | None = None  # see `run_scores.load`
+  deterministic: Sequence[str] = ()  # names of files whose system has no randomness
+  explain: int = 0  # questions that differ most, which opens the runs' weights
+  allow_code: bool = False  # whether classes of one's own that a run names may be imported
+
+
+@dataclasses.dataclass(frozen=True)
 class System:
   """Hold one system of a page."""
 
@@ -117,23 +129,18 @@ class Runs:
     return [system.rankings(self.split) for system in self.systems]
 
 
-def read(
-  names: Sequence[str],
-  *,
-  split: str = "test",
-  question_filter: str | None = None,
-  deterministic: Sequence[str] = (),
-  allow_code: bool = False,
-) -> Runs:
+def read(names: Sequence[str], asked: Options = Options()) -> Runs:
   """Read systems as `as2jax compare` does, and the texts of their questions.
 
   InputError: a run names a class of one's own, without `allow_code`.
   """
-  options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
-  scores = run_scores.load(names, **options)
+  split = asked.split
+  scores = run_scores.load(
+    names, split=split, question_filter=asked.question_filter, deterministic=asked.deterministic
+  )
   systems = tuple(map(_system, names, _labels(names), scores))
   for system in systems:
-    registry.allow_code(system.config, system.name, said=allow_code)
+    registry.allow_code(system.config, system.name, said=asked.allow_code)
   absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
   runs = Runs(systems, split, {}, (), absent)
   if runs.first_run is None:
