@@ -163,14 +163,14 @@ def test_pairs_are_trained_by_the_in_batch_softmax_and_evaluated_over_one_pool(t
   triples.write_text("anchor,positive,negative_1\nwhy,so,no\n")
   labelled.write_text("question,answer,label\nwhy,so,1\n")
 
-  def kinds(recipe, file, *settings):
-    config = resolved(*settings, job="", recipe=recipe, files={"train": str(file)})
+  def kinds(recipe, file, split="train"):
+    config = resolved(job="", recipe=recipe, files={"train": "", split: str(file)})
     return config.model.name, config.loss.name, config.evaluation.task
 
   in_batch = ("in_batch_softmax", "retrieve")
   for file in (pairs, triples):
     assert kinds("fast", file) == ("biencoder", *in_batch)
-    assert kinds("bm25", file)[2] == "retrieve"
+    assert [kinds("bm25", file, split)[2] for split in ("train", "dev")] == ["retrieve"] * 2
   assert kinds("triplet", pairs) == ("biencoder", *in_batch)
   assert kinds("triplet", triples) == ("triplet", "triplet", "rerank")
   assert kinds("accurate", triples) == ("crossencoder", "list_softmax", "rerank")

@@ -107,7 +107,7 @@ def resolve(
     raise InputError("the run's folder is missing: -o runs/x")
   config = job_files.load(job, allow_code)
   if any(files.values()):
-    form = user_files.form_of(files.get("train") or files.get("test", ""), columns)
+    form = user_files.form_of(next(filter(None, files.values())), columns)
     if form != user_files.LABELLED:
       config = recipes.on_pairs(config, negatives=form == user_files.WITH_NEGATIVES)
     config = overrides.apply(config, recipes.own_files(config, files))
