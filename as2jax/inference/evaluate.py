@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Scorer = Callable[[Sequence[Question]], Sequence[Sequence[float]]]
 System = Ranker | Run | str | os.PathLike | Scorer
 LARGEST = 4_000_000  # pairs of a question and an answer of a pool
-SAMPLES = 100_000  # of the randomization test
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -130,6 +129,8 @@ def evaluate(
     raise InputError("give labelled questions as data, or qrels for what run files rank, not both")
   if measures != run_scores.MEASURES and not qrels:
     raise InputError(f"measures = {measures!r}: they are for qrels; of data all metrics are given")
+  if qrels and (columns or drop or label is not None):
+    raise InputError("columns, drop and label are for labelled questions as data, not for qrels")
   said = {"name": name} if name else {}
   said |= {} if deterministic is None else {"deterministic": deterministic}
   if qrels:
@@ -233,7 +234,7 @@ def compare(
         f"ties={base.ties}: compare systems on the same questions and labels"
       )
   asked = _names(metrics or [name for name in ("map", "mrr") if name in base.values] or base.values)
-  return Comparison(comparisons.compare(evaluations, asked, samples=SAMPLES, seed=0))
+  return Comparison(comparisons.compare(evaluations, asked))
 
 
 def pairwise(function: Callable[[list[tuple[str, str]]], Sequence[float]]) -> Scorer:

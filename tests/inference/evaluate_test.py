@@ -200,6 +200,7 @@ def test_wrong_arguments_are_said_in_pythons_terms(folders, tmp_path, capsys):
     (lambda: as2jax.dataset(table), 'name it: columns={"question": "COLUMN"}'),
     (lambda: as2jax.evaluate(ranker, 3), "data = 3: give a data set"),
     (lambda: as2jax.evaluate(ranker, table, measures="AP"), "measures = 'AP': they are for qrels"),
+    (lambda: as2jax.evaluate("x.run", qrels="q.txt", drop=True), "columns, drop and label are for"),
     (lambda: as2jax.evaluate(ranker, QUESTIONS, drop=True), "columns and drop are for a file or"),
     (lambda: as2jax.evaluate(ranker, QUESTIONS, label="yes"), "label = 'yes': only a published"),
     (lambda: as2jax.train(3, "x"), "job = 3: give a job's name"),
