@@ -36,8 +36,8 @@ def reevaluate(config: Any, workdir: epath.PathLike) -> dict:
     if not datasets.is_named(address):
       how = {"columns": config.data.columns, "drop": config.data.drop}
     data = datasets.by_address(address, **how)
-    return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
-  run = Run(workdir, config)
+    return evaluate_on(Run(workdir, config), data, ranking=config.predict.ranking)
+  run = Run(workdir, config, data=True)
   trained = run.results
   components = run.components
   splits = components.config.evaluation.splits
@@ -151,7 +151,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
 
   The rows are those of `as2jax rank` (`ranked_rows`), but the score is the mean over seeds.
   """
-  run = Run(workdir, config, data=False)
+  run = Run(workdir, config)
   if not config.predict.input:
     raise InputError(
       "predict.input is missing: --config.predict.input=FILE names a TSV, CSV, JSON-lines or "

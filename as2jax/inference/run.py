@@ -57,7 +57,7 @@ class Run(Shown):
     folder: epath.PathLike,
     config: ConfigDict | None = None,
     *,
-    data: bool | None = None,
+    data: bool = False,
     dtype: str | None = None,
     as_begun: bool = False,
     allow_code: bool = False,
@@ -67,7 +67,7 @@ class Run(Shown):
     Args:
       folder: of the run.
       config: of the same model, in place of the run's own: for other data or devices.
-      data: whether the config's data set is read, too; by default where `config` is given.
+      data: whether the config's data set is read, too.
       dtype: of the encoder's computation, float32 or bfloat16; None: the config's.
       as_begun: whether the encoder's folder and weights are read that training began with.
       allow_code: whether classes of one's own that the run names may be imported.
@@ -79,7 +79,7 @@ class Run(Shown):
     if not path.exists():
       raise InputError(f"{folder} holds no run (no config.json): train first")
     self._own, self._ranking, self._as_begun = config is None, None, as_begun
-    self._data = config is not None if data is None else data
+    self._data = data
     if config is None:
       config = jobs.of_run(str(path), allow_code)
     else:
@@ -167,7 +167,7 @@ class Run(Shown):
 
   @functools.cached_property
   def components(self) -> Components:
-    """Encoder, tokeniser and model; the data set where a config was given.
+    """Encoder, tokeniser and model; the data set where it was asked for.
 
     Of a finished run all of them, and all parameters, lie in its folder.
     """

@@ -98,7 +98,7 @@ def _reported(folder: pathlib.Path) -> Any:
 
 def _resumed(folder: pathlib.Path) -> Any:
   run = folder / "run"
-  components = Run(run, jobs.of_run(str(run / "config.json"))).components
+  components = Run(run, jobs.of_run(str(run / "config.json")), data=True).components
   record.settle(run, components)
   return _parts(components)
 
