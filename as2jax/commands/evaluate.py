@@ -188,13 +188,16 @@ def report(
   import os
 
   check_filter(question_filter)
-  if not target and not os.path.isdir(systems[0]):
+  from as2jax.evaluation import run_scores
+
+  place = run_scores.named(systems[0])[1]
+  if not target and not os.path.isdir(place):
     raise InputError("name the page: -o report.html")
   from as2jax.report import make
 
   page = make.make(
     systems,
-    target or os.path.join(systems[0], make.NAME),
+    target or os.path.join(place, make.NAME),
     split=split,
     metrics=[name.strip() for name in metrics.split(",") if name.strip()],
     question_filter=question_filter,

@@ -45,7 +45,7 @@ def explain(runs: Runs, rows: Sequence[Row]) -> dict[str, Pairs]:
   opened = []
   for number, system in enumerate(runs.systems):
     if system.config and "parameters" in system.content:
-      opened.append(_Opened(number, system.label, runs.split, Run(system.name)))
+      opened.append(_Opened(number, system.label, runs.split, Run(system.place)))
   if not opened or not by_id:
     return {}
   explained: dict[str, Pairs] = {}

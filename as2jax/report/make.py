@@ -64,7 +64,6 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
   listed = reading.rows(runs, metrics[0])
   chunks, held = reading.packed(runs, listed)
   labels, record = runs.labels, runs.data_record
-  named = {system.name: system.label for system in runs.systems}
   tested, right = first, RIGHT_FIRST[runs.task]
   if all(right in one.values for one in scores):
     tested = compare.compare(scores, [right])
@@ -77,7 +76,7 @@ def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
     "caveats": verdict.caveats(runs, first),
     "command": command(runs, asked, output),
     "forest": plots.systems(runs, rows),
-    "compared": Markup(compare.as_html([row | {"system": named[row["system"]]} for row in rows])),
+    "compared": Markup(compare.as_html(rows)),
     "training": plots.training(runs),
     "answering": _answering(runs),
     "labels": labels,
@@ -120,7 +119,7 @@ def _answering(runs: Runs) -> list[list[str]]:
   for system in runs.systems:
     seeds = []
     for seed in system.seeds if system.content is not None else ():
-      pair = [calibration.ranked_by(system.name, split, seed) for split in (dev, runs.split)]
+      pair = [calibration.ranked_by(system.place, split, seed) for split in (dev, runs.split)]
       if None not in pair:
         seeds.append(answer_triggering.measure(*(candidates.best for candidates in pair)))
     if seeds:

@@ -72,7 +72,7 @@ def _interval(figure: Drawing, frame: Frame, mark: Mark, y: float) -> None:
 def systems(runs: Runs, rows: Sequence[dict[str, Any]]) -> Drawing:
   """Draw every system's mean of every metric (`rows` of `compare.compare`) with half-width and seeds."""
   blocks: dict[str, list[Mark]] = {}
-  numbers = {system.name: n for n, system in enumerate(runs.systems)}
+  numbers = {system.label: n for n, system in enumerate(runs.systems)}
   for row in rows:
     metric, number = row["metric"].partition("[")[0], numbers[row["system"]]
     system = runs.systems[number]

@@ -18,7 +18,7 @@ from as2jax.data import load, trec_files
 from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Pool, Question, in_order
 from as2jax.data.retrieval import Retrieval
-from as2jax.evaluation import calibration, results, run_scores
+from as2jax.evaluation import calibration, compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.report import figures
 from as2jax.runtime import bound, registry
@@ -54,11 +54,16 @@ class System:
   """Hold one system of a page."""
 
   name: str  # as it was given
-  label: str  # short, different from that of each other system
-  scores: RunScores  # on the questions that are counted
+  place: str  # the folder or the files
+  scores: RunScores  # on the questions that are counted, under the label
   content: Any  # of `results.json`; None of a table or a run file made elsewhere
   config: dict[str, Any]  # of the run, {} likewise
   log: tuple[dict[str, Any], ...]  # the rows of `metrics.jsonl`
+
+  @property
+  def label(self) -> str:
+    """Return its name or the end of its place, different from that of each other system."""
+    return self.scores.name
 
   @property
   def seeds(self) -> list[int]:
@@ -70,7 +75,7 @@ class System:
   @functools.cached_property
   def calibration(self) -> calibration.Calibration | None:
     """Return what makes scores of the run's first seed probabilities, read once."""
-    return calibration.of_run(self.name, self.seeds[0])
+    return calibration.of_run(self.place, self.seeds[0])
 
   @property
   def code(self) -> str | None:
@@ -84,13 +89,13 @@ class System:
   def rankings(self, split: str) -> list[Ranking]:
     """Return the scores of a split, one ranking a seed; [] where none were written."""
     if self.content is None:
-      files = run_scores.files_of(self.name)[1]
+      files = run_scores.files_of(self.place)[1]
       rankings = [trec_files.read_run(file) for file in files if run_scores.is_run_file(file)]
       # A file made elsewhere ranks one split: that of the page.
       return rankings if all(set(self.scores.ids) <= set(ranking) for ranking in rankings) else []
     rankings = []
     for seed in self.seeds:
-      path = bound.file(self.name, results.folder("", split, seed, self.seeds) / "run.trec")
+      path = bound.file(self.place, results.folder("", split, seed, self.seeds) / "run.trec")
       if not path.exists():
         return []
       rankings.append(trec_files.read_run(path))
@@ -135,12 +140,12 @@ def read(names: Sequence[str], asked: Options = Options()) -> Runs:
   InputError: a run names a class of one's own, without `allow_code`.
   """
   split = asked.split
-  scores = run_scores.load(
-    names, split=split, question_filter=asked.question_filter, deterministic=asked.deterministic
+  scores = compare.read(
+    names, asked.deterministic, split=split, question_filter=asked.question_filter
   )
   systems = tuple(map(_system, names, _labels(names), scores))
   for system in systems:
-    registry.allow_code(system.config, system.name, said=asked.allow_code)
+    registry.allow_code(system.config, system.place, said=asked.allow_code)
   absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
   runs = Runs(systems, split, {}, (), absent)
   if runs.first_run is None:
@@ -170,13 +175,14 @@ def _retrieved(pool: Pool, rankings: Sequence[Sequence[Ranking]]) -> tuple[Quest
 
 
 def _system(name: str, label: str, scores: RunScores) -> System:
-  folder = epath.Path(name)
+  place, scores = run_scores.named(name)[1], dataclasses.replace(scores, name=label)
+  folder = epath.Path(place)
   if not folder.is_dir():
-    return System(name, label, scores, None, {}, ())
+    return System(name, place, scores, None, {}, ())
   content = results.read(folder)
   config = bound.file(folder, "config.json")
   settings = read_object(config, ADVICE) if config.exists() else {}
-  return System(name, label, scores, content, settings, tuple(_log(folder)))
+  return System(name, place, scores, content, settings, tuple(_log(folder)))
 
 
 def _log(folder: epath.Path) -> list[dict[str, Any]]:
@@ -189,9 +195,12 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
 
 
 def _labels(names: Sequence[str]) -> list[str]:
-  """Return the last part of each name, more of it where two end alike."""
+  """Return the name of each system, or the last part of its place, more of it where two end alike."""
   for count in range(1, 9):
-    labels = ["/".join(pathlib.PurePath(name.split(",")[0]).parts[-count:]) for name in names]
+    labels = []
+    for name, place in map(run_scores.named, names):
+      end = "/".join(pathlib.PurePath(place.split(",")[0]).parts[-count:])
+      labels.append(end if name == place else name)
     if len(set(labels)) == len(labels):
       return labels
   return [f"{name} ({number})" for number, name in enumerate(names, 1)]
@@ -204,7 +213,7 @@ def _texts(
   from as2jax.config import jobs
 
   try:
-    config = jobs.of_run(str(epath.Path(run.name) / "config.json"))
+    config = jobs.of_run(str(epath.Path(run.place) / "config.json"))
     if record["name"] != config.data.name:
       said = f"the texts of {record['name']}, on which the run was evaluated later, are not read"
       return None, (), said
@@ -416,7 +425,7 @@ def _identity(system: System) -> dict[str, str]:
   content = system.content
   if content is None:
     return {"made": "elsewhere"}
-  execution, found = content.get("execution", {}), {"folder": system.name}
+  execution, found = content.get("execution", {}), {"folder": system.place}
   settings = flatten(system.config)
   for key in CHOSEN if content.get("parameters") else CHOSEN[:1]:
     if settings.get(key) not in (None, ""):

@@ -35,14 +35,14 @@ def plain(runs: Runs, rows: Sequence[Row], first: Sequence[Row]) -> str:
     first: of the page's first metric, named where its tests tell otherwise.
 
   """
-  named, parts = {system.name: system.label for system in runs.systems}, []
+  parts: list[str] = []
   metric, _ = _metric(rows[0])
   for row in sorted(rows, key=lambda row: -row["mean"]):
     said = "in {:.0f}" if parts else FIRST
     if metric not in ("P@1", "R@1"):
       said = "{:.0f} %" if parts else f"has {metric} {{:.0f}} %"
-    parts.append(f"{named[row['system']]} {said.format(100 * row['mean'])}")
-  told, otherwise = (_told(named, of_metric) for of_metric in (rows, first))
+    parts.append(f"{row['system']} {said.format(100 * row['mean'])}")
+  told, otherwise = (_told(of_metric) for of_metric in (rows, first))
   if told != otherwise:
     told = f"{told}; by {_metric(first[0])[0]}, {otherwise}"
   if len(rows) == 1 and (before := plots.before_training(runs.systems[0])):
@@ -50,16 +50,16 @@ def plain(runs: Runs, rows: Sequence[Row], first: Sequence[Row]) -> str:
   return f"{'; '.join(filter(None, (', '.join(parts), told)))}."
 
 
-def _told(named: dict[str, str], rows: Sequence[Row]) -> str:
+def _told(rows: Sequence[Row]) -> str:
   """Say of which systems the difference from the first one is larger than chance."""
   found: dict[str, list[str]] = {}
   for row in rows[1:]:
     models = row.get("p_randomization_holm", row["p_randomization"]) < LEVEL
     methods = not row["methods_note"] and row.get("p_methods_holm", row["p_methods"]) < LEVEL
-    found.setdefault(TOLD[models, models and methods], []).append(named[row["system"]])
+    found.setdefault(TOLD[models, models and methods], []).append(row["system"])
   said = []
   for sentence, systems in found.items():
-    between = f" of {' and of '.join(systems)} from {named[rows[0]['system']]}"
+    between = f" of {' and of '.join(systems)} from {rows[0]['system']}"
     said.append(sentence.format(between if len(rows) > 2 else ""))
   return "; ".join(said)
 
@@ -67,7 +67,7 @@ def _told(named: dict[str, str], rows: Sequence[Row]) -> str:
 def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
   """Return the verdict: a sentence a later system, or one on the system alone."""
   if len(rows) > 1:
-    return [sentence(runs, row, rows[0]) for row in rows[1:]]
+    return [sentence(row, rows[0]) for row in rows[1:]]
   (row,) = rows
   metric, where = _metric(row)
   width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
@@ -77,11 +77,10 @@ def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
   return [f"{runs.systems[0].label} has {metric} {row['mean']:.3f}{width} on {where} ({counted})."]
 
 
-def sentence(runs: Runs, row: Row, base: Row) -> str:
+def sentence(row: Row, base: Row) -> str:
   """Say which system is better on what, by how much, as a model and as a method."""
-  named = {system.name: system.label for system in runs.systems}
   metric, where = _metric(row)
-  us, them, gain = named[row["system"]], named[base["system"]], row["difference"]
+  us, them, gain = row["system"], base["system"], row["difference"]
   size = f"by {abs(gain):.3f} ± {row['difference_half_width']:.3f}"
   p = row.get("p_randomization_holm", row["p_randomization"])
   told = f"p {_p(p)} by the randomization test over questions"
@@ -165,7 +164,7 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
   for line in content.get("identity", {}).get("changed", ()):
     found.append(f"changed while it ran: {line}")
   if "test" in split.split("+"):
-    count = results.times_evaluated(system.name, "test", content["data"]["name"])
+    count = results.times_evaluated(system.place, "test", content["data"]["name"])
     if count != (1, 1):
       found.append(results.ledger_note(count))
   return found

@@ -149,9 +149,9 @@ def test_the_card_says_what_data_and_runs_are(finished_run, tmp_path):
 
 
 def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, monkeypatch):
-  """A folder with a slash, as a shell completes it, and a metric that is named twice."""
+  """A folder with a slash, as a shell completes it, one with a name, a metric that is named twice."""
   monkeypatch.chdir(tmp_path)
-  runs = [f"{finished_run(name)}/" for name in ("bm25", "word_overlap")]
+  runs = [f"{finished_run('bm25')}/", f"Shared words={finished_run('word_overlap')}"]
   options = ["--metrics=mrr,map", "--filter=answerable", "--split=test", "--explain=0"]
   options.append("--allow-code")
   twice = [option.replace("map", "map,mrr") for option in options]
@@ -159,7 +159,8 @@ def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, mon
   page_text = pathlib.Path("a page.html").read_text()
   (_, code), *_ = page_cases.Page(page_text).of("code")
   report = shlex.split(code)
-  assert set(twice) <= set(report)
+  assert {*runs, *twice} <= set(report)
+  assert page_cases.Page(page_text).of("title")[0][1] == "bm25 · Shared words"
   pathlib.Path("a page.html").unlink()
   assert app.run(report[1:]) == 0
   assert pathlib.Path("a page.html").read_text() == page_text
