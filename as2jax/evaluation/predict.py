@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 
 from as2jax.data.batches.batcher import Batcher, Plan, prefetch
 from as2jax.data.batches.examples import ExampleTable, sentence_pairs
-from as2jax.data.record import Question
+from as2jax.data.record import Question, fingerprint
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime import preemption, sharding
 from as2jax.runtime.errors import InputError
@@ -424,6 +424,7 @@ class FittedRanker:
   def __init__(self, model: ParameterFreeSystem, train: Sequence[Question]):
     self.model = model
     self.scorer: Scorer = model.fit(train)
+    self.train = fingerprint(train)
 
   def __call__(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False

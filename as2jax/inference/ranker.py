@@ -345,7 +345,10 @@ class ParameterFreeRanker(Ranker):
     return [self.rank_many([question])[0] for question in questions]
 
   def _settings(self) -> dict[str, Any]:
-    return {"model": self.config.model.to_dict(), "rules": list(self.config.data.rules)}
+    settings = {"model": self.config.model.to_dict(), "rules": list(self.config.data.rules)}
+    if self.predictor.model.reads_training:
+      settings["train"] = self.predictor.train
+    return settings
 
   def programs(self) -> Iterator[bool]:
     """Compiles nothing."""

@@ -12,11 +12,13 @@ import tiny_features
 from safetensors.numpy import load_file, save_file
 
 import as2jax
+from as2jax.config import jobs
+from as2jax.data import dataset as datasets
 from as2jax.evaluation import exact_search, predict
 from as2jax.inference import index as indexes
 from as2jax.inference.index import Index
-from as2jax.inference.ranker import Ranker
-from as2jax.runtime import sharding
+from as2jax.inference.ranker import ParameterFreeRanker, Ranker
+from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 
@@ -221,6 +223,16 @@ def test_an_index_knows_the_weights_of_a_frozen_encoder(tmp_path):
     model = predict.Predictor(parts, sharding.make_mesh(), 1)
     fingerprints.append(Ranker(model, {"params": {}}, seed=None).fingerprint)
   assert fingerprints[0] != fingerprints[1]
+
+
+@pytest.mark.parametrize("name, read", [("bm25", False), ("idf_overlap", True)])
+def test_an_index_knows_the_questions_that_words_were_counted_in(name, read):
+  config = jobs.load(f"wikiqa_baseline:{name}")
+  model = registry.build(registry.MODELS, config.model, "model")
+  train = datasets.load("sample").splits["train"]
+  fitted = [predict.FittedRanker(model, part) for part in (train, train[1:])]
+  first, second = (ParameterFreeRanker(one, config, seed=0).fingerprint for one in fitted)
+  assert (first != second) == read
 
 
 def test_a_crossencoder_ranks_the_best_again(ranker, finished_run):
