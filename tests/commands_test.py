@@ -137,7 +137,7 @@ def resolved(*settings, job="wikiqa_triplet:sample", **options):
 def test_seeds_are_a_number_or_a_list():
   assert resolved(seeds="3").seeds == (0, 1, 2)
   assert resolved(seeds="0,4").seeds == (0, 4) and resolved(seeds="4,").seeds == (4,)
-  for wrong in ("0", "a", "1.5", ","):
+  for wrong in ("0", "a", "1.5", ",", "1,1", "-1,"):
     with pytest.raises(InputError, match="give their number"):
       overrides.seeds_of(wrong)
 

@@ -119,9 +119,10 @@ def seeds_of(text: str) -> tuple[int, ...]:
     numbers = [int(number) for number in text.split(",") if number.strip()]
   except ValueError:
     numbers = []
-  if not numbers or ("," not in text and numbers[0] < 1):
+  different = len(set(numbers)) == len(numbers) and min(numbers, default=-1) >= 0
+  if not different or ("," not in text and numbers[0] < 1):
     raise InputError(
-      f"--seeds={text}: give their number (3 stands for 0, 1, 2), or the seeds, such as 0,4"
+      f"--seeds={text}: give their number (3 stands for 0, 1, 2), or different seeds, such as 0,4"
     )
   return tuple(numbers) if "," in text else tuple(range(numbers[0]))
 

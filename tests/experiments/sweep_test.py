@@ -74,7 +74,6 @@ TRIPLET = "configs/wikiqa_triplet.py:sample"
     (TRIPLET, [], [], "points() must yield dicts"),
     (TRIPLET, [1], [], "points() must yield dicts"),
     (1, POINT, [], "sweep file"),
-    (LEXICAL, POINT, ["--seeds=0,1,1"], "seeds = (0, 1, 1): give different whole numbers"),
     (LEXICAL, POINT, ["--base=configs/zebra.py"], "there is no file configs/zebra.py"),
     (LEXICAL, POINT, ["--seeds=a"], "--seeds=a: give their number"),
     (LEXICAL, POINT, ["--set=epochs"], "--set epochs: give KEY=VALUE"),
