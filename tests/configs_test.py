@@ -85,11 +85,8 @@ def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
     assert again.to_dict() == config.to_dict() and again.is_locked, argument
 
 
-def test_every_key_is_of_one_kind_and_a_run_brings_none_of_the_machine(tmp_path):
-  """A new key fails here until it is listed as one of the model, the data or the machine."""
+def test_a_run_brings_no_key_of_the_machine(tmp_path):
   default = flatten(base.get_config())
-  shared = [key for key in default if not key.startswith(("encoder.", "model.", "loss."))]
-  assert sorted((*base.MODEL, *base.DATA_KEYS, *base.MACHINE)) == sorted(shared)
   stored = json.loads(jobs.load("wikiqa_triplet:minilm").to_json())
   for key in base.MACHINE:
     section, _, name = key.rpartition(".")

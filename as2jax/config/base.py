@@ -2,8 +2,8 @@
 
 A key that is `None` is taken from the pretrained weights, or is not a field of the named class.
 
-Each key is of one kind: the model (what a run is, and how it was trained), the data, or the machine. A run
-that is opened brings the first two; machine keys are never read from its folder (`jobs.of_run`).
+A run that is opened brings its keys of the model (what it is, and how it was trained) and of the data; those of
+the machine (`MACHINE`) are never read from its folder (`jobs.of_run`).
 """
 
 from ml_collections import ConfigDict
@@ -83,19 +83,6 @@ BATCH = {
   "predict_rows": 32,
 }
 
-# Keys by kind. Fields of the classes in the sections model, loss and encoder are of the model; so is
-# sharding, which decides the order of sums: a run is resumed to the bit.
-MODEL = """seeds seeds_parallel epochs patience select warm_start.run warm_start.scope warm_start.seed
-  data.rules data.prompts data.max_length data.ranking_size batch.sampler batch.examples batch.rows
-  batch.row_lengths batch.packed batch.shards batch.accumulate batch.num_row_buckets batch.triplet_tile
-  batch.predict_rows optimizer.name optimizer.rate optimizer.schedule optimizer.warmup optimizer.b1
-  optimizer.b2 optimizer.eps optimizer.clip_norm optimizer.weight_decay optimizer.layer_decay
-  optimizer.lr_multipliers sharding.fsdp sharding.tensor checkpoint.steps log.steps log.seconds
-  log.tensorboard log.report log.gradient_norms""".split()
-DATA_KEYS = """data.name data.train data.dev data.test data.columns data.drop data.mined data.neighbours
-  data.labelled_negatives data.train_filter data.holdout data.train_fraction data.negatives data.ranking
-  data.ranking_train data.teachers evaluation.task evaluation.depth evaluation.min_questions_per_answer
-  evaluation.ties evaluation.splits""".split()
 FOLDERS = ("compilation_cache", "data.root", "data.cache", "data.download")
 COMMAND = ("mode", "predict.input", "predict.output", "predict.ranking", "evaluation.data")
 MACHINE = (*FOLDERS, *COMMAND)  # what this machine has, and what one command on it does
