@@ -25,6 +25,7 @@ def one_system(title: str, seeds: Sequence[int], runs: Sequence[RunScores]) -> R
     values[metric] = np.concatenate([run.metric(metric) for run in runs])
     tied[metric] = max(run.tied.get(metric, 0) for run in runs)
   noted = {seed: run.note for seed, run in zip(seeds, runs, strict=True) if run.note}
+  tops = [run.top_first for run in runs]
   note = next(iter(noted.values()), "")
   if 0 < len(noted) < len(runs):
     note += f" (seed {', '.join(map(str, noted))})"
@@ -36,6 +37,7 @@ def one_system(title: str, seeds: Sequence[int], runs: Sequence[RunScores]) -> R
     deterministic=all(run.deterministic for run in runs),
     note=note,
     origins=sum((tuple(run.origins) for run in runs), ()),
+    top_first=None if any(top is None for top in tops) else np.concatenate(tops),
   )
 
 

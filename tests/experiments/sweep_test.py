@@ -221,11 +221,16 @@ def test_runs_of_one_seed_are_one_system():
     "run", "x-clean/test", ("a", "b"), {"map": np.asarray([[value, 0.5]])}, **fields
   )
   before = {"note": "best = before training", "origins": ("p",)}
-  actual = one_system("x", (3, 5), [run(0.1, deterministic=True), run(0.2, **before)])
+  top = lambda value: {"top_first": np.asarray([[value, 0.5]])}
+  actual = one_system(
+    "x", (3, 5), [run(0.1, deterministic=True, **top(1)), run(0.2, **before, **top(0))]
+  )
+  assert actual.top_first.tolist() == [[1, 0.5], [0, 0.5]]
   assert actual.metric("map").tolist() == [[0.1, 0.5], [0.2, 0.5]] and actual.name == "x"
   assert actual.note == "best = before training (seed 5)" and not actual.deterministic
   both = one_system("x", (3, 5), [run(0.1, **before), run(0.2, **before)])
   assert both.note == "best = before training" and both.shared_stage and not actual.shared_stage
+  assert both.top_first is None
 
 
 def execute(folder, code, parallel=1, count=3, after=()):
