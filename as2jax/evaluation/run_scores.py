@@ -108,6 +108,7 @@ def load(
   split: str = "test",
   question_filter: str | None = None,
   deterministic: Sequence[str] = (),
+  seeds: Collection[int] = (),
 ) -> list[RunScores]:
   """Read systems that answered the same questions, in the order given.
 
@@ -118,17 +119,18 @@ def load(
     split: of run folders; `dev+test` joins both where they were not evaluated as one.
     question_filter: one of `QUESTION_FILTERS`; None is `clean`, of files alone `answerable`.
     deterministic: those of the names that stand for systems without randomness.
+    seeds: of run folders, which have them; all where none is given.
 
   """
   _check_fixed(names, deterministic)
   folders = [name for name in names if epath.Path(name).is_dir()]
   if folders and "+" in split and not any(_evaluated(name, split) for name in folders):
     alike = functools.partial(
-      load, names, question_filter=question_filter, deterministic=deterministic
+      load, names, question_filter=question_filter, deterministic=deterministic, seeds=seeds
     )
     parts = [alike(split=part) for part in split.split("+")]
     return [_joined(of_system, split) for of_system in zip(*parts, strict=True)]
-  sources = {name: _run(name, split) for name in folders}
+  sources = {name: _run(name, split, seeds) for name in folders}
   judge = next(iter(sources.values()), None)
   first, facts = next(iter(sources), ""), {}
   for name, (content, _) in sources.items():
@@ -498,8 +500,8 @@ def of_pool(
   return names, columns
 
 
-def _run(name: str, split: str) -> Source:
-  """Return a run's tables, beside the results whose figures they give."""
+def _run(name: str, split: str, wanted: Collection[int]) -> Source:
+  """Return a run's tables, beside the results whose figures they give, of the seeds that are wanted."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
   trained, evaluated, counted = results.read(name), [], False
@@ -520,19 +522,22 @@ def _run(name: str, split: str) -> Source:
     for outcome in content["seeds"]:
       place = results.folder("", split, outcome["seed"], seeds) / "per_question.tsv"
       file = str(bound.file(name, place))
-      tables[file] = trec_files.read_per_question(file)
-      table = tables[file][1]
+      ids, table = trec_files.read_per_question(file)
+      if outcome["seed"] in (wanted or seeds):
+        tables[file] = ids, table
       rows = _counted(table, rule)
       if metric not in table or not rows.any():
         agree = False
       elif abs(table[metric][rows].mean() - outcome["metrics"][title]["value"]) > 1e-9:
         agree = False
     if agree:
-      begun = trained.get("warm_start", {}).get("seeds", ())
+      begun = trained.get("warm_start", {"seeds": []})
+      for of_seeds in (content, trained, begun):
+        of_seeds["seeds"] = [one for one in of_seeds["seeds"] if one["seed"] in (wanted or seeds)]
       content["folder"] = name
       content["deterministic"] = trained.get("deterministic", False)
       content["note"] = results.best_before_training(trained)
-      content["origins"] = tuple(one["sha256"] for one in begun)
+      content["origins"] = tuple(one["sha256"] for one in begun["seeds"])
       return content, tables
   if split not in evaluated:
     raise InputError(

@@ -33,8 +33,8 @@ LEGEND = "ours: mean ± 95 % half-width over questions (s.d. over seeds); paper:
 class Figures:
   """Compute what the finished runs of a table come to."""
 
-  def __init__(self, table: Table, cells: Cells, output: pathlib.Path):
-    self.table, self.cells, self.output = table, cells, output
+  def __init__(self, table: Table, cells: Cells, output: pathlib.Path, seeds: Sequence[int] = ()):
+    self.table, self.cells, self.output, self.seeds = table, cells, output, seeds
     self.scores = functools.cache(self.scores)
 
   def scores(self, row: str, key: str, column: Column) -> RunScores | None:
@@ -49,10 +49,13 @@ class Figures:
     if f"{metric}[{where}]" not in content["metrics"]:
       return None
     asked = {"split": column.split, "question_filter": column.question_filter}
+    seeds = [job.seed for job in cell.jobs]
+    if cell.taken:  # which may have more seeds than were asked for
+      asked["seeds"] = seeds if self.seeds else ()
     runs = run_scores.load(list(map(str, folders)), **asked)
     loaded = dataclasses.replace(runs[0], name=row)
     if not cell.taken:
-      loaded = figures.one_system(row, [job.seed for job in cell.jobs], runs)
+      loaded = figures.one_system(row, seeds, runs)
     return loaded if column.metric in loaded.values else None
 
   def cell(self, row: Row, column: Column) -> str:
@@ -127,7 +130,7 @@ def write(
   table: Table, cells: Cells, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
 ) -> str:
   """Write <table>.txt, .md, .tex and .csv into `output`; return the text."""
-  filled = Figures(table, cells, output)
+  filled = Figures(table, cells, output, choice.seeds)
   notes = []
   if choice.words:
     words = ",".join(choice.words)

@@ -287,6 +287,11 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path, 
     assert plan[name, data].taken
     filled = [of_table.cell(by_name[name], c) for c in table.columns if c.runs == (data,)]
     assert len(filled) == columns and all(0.4 < float(f[:4]) < 1 and "±" in f for f in filled)
+  (column, *_), fast = (c for c in table.columns if c.runs == (data,)), plan["fast, MiniLM", data]
+  every = of_table.scores("fast, MiniLM", data, column).metric("map")
+  fast.jobs = fast.jobs[1:2]  # as of --seeds=1,
+  one = tables.Figures(table, plan, tmp_path, (1,)).scores("fast, MiniLM", data, column)
+  assert len(every) > 1 and np.array_equal(one.metric("map"), every[1:2])
 
 
 @pytest.mark.slow
