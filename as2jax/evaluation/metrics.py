@@ -97,15 +97,16 @@ def per_question(
 
   A question without a positive scores 0 on everything. `expected` is the exact expectation over
   uniformly random orders of tied candidates, in closed form (McSherry and Najork 2008); `trec` orders
-  ties by descending id (strcmp of the UTF-8 bytes), `pessimistic` puts negatives first.
+  ties by descending id (strcmp of the UTF-8 bytes), `pessimistic` puts negatives first, `optimistic` last.
 
   Args:
     scores, labels: one array [candidates] a question; labels are 1, 0 and `UNKNOWN` (negative).
     ids: of the candidates, needed by `trec` alone; names: of the questions, for error messages.
 
   """
-  _check_ties(ties)
-  return _metrics(scores, labels, ids, ties, names)
+  ranking = _rank(scores, labels, ids, ties, names)
+  best = _rank(labels, labels, None, "expected", names)
+  return {name: _measured(ranking, best, Measure.of(name)) for name in METRICS}
 
 
 def judged(
@@ -125,7 +126,6 @@ def judged(
     measures: names, see `Measure`.
 
   """
-  _check_ties(ties)
   rankings: dict[tuple[bool, int], tuple[_Ranking, _Ranking]] = {}
   found = {}
   for name in measures:
@@ -137,17 +137,6 @@ def judged(
       rankings[rule] = ranking, _rank(best, best, None, "expected", None, graded=True)
     found[name] = _measured(*rankings[rule], measure)
   return found
-
-
-def _check_ties(ties: str) -> None:
-  if ties not in TIES:
-    raise InputError(f"ties={ties!r} is not a tie policy: use one of {', '.join(TIES)}")
-
-
-def _metrics(scores, labels, ids, ties, names) -> dict[str, np.ndarray]:
-  ranking = _rank(scores, labels, ids, ties, names)
-  best = _rank(labels, labels, None, "expected", names)
-  return {name: _measured(ranking, best, Measure.of(name)) for name in METRICS}
 
 
 def _measured(ranking: _Ranking, best: _Ranking, measure: Measure) -> np.ndarray:
@@ -257,8 +246,8 @@ def tie_extremes(
   scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, names: Sequence[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Return each metric of each question under the worst and the best order of tied candidates."""
-  worst = _metrics(scores, labels, None, "pessimistic", names)
-  return worst, _metrics(scores, labels, None, "optimistic", names)
+  worst = per_question(scores, labels, ties="pessimistic", names=names)
+  return worst, per_question(scores, labels, ties="optimistic", names=names)
 
 
 def ranges_of(
@@ -310,6 +299,8 @@ def average_recall(
 
 def _rank(scores, labels, ids, ties, names, *, graded=False) -> _Ranking:
   """Check the input and sort the candidates of all questions at once."""
+  if ties not in (*TIES, "optimistic"):
+    raise InputError(f"ties={ties!r} is not a tie policy: use one of {', '.join(TIES)}")
   score, gain, question, lengths = _flatten(scores, labels, names, graded)
   keys = {"pessimistic": gain, "optimistic": -gain}
   if ties == "trec":
