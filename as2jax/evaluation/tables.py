@@ -1,7 +1,5 @@
 """Render tables: rows of cells as text, Markdown, LaTeX (booktabs), CSV or HTML."""
 
-import csv
-import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
@@ -41,20 +39,20 @@ def render(
   x      0.7
 
   Args:
-    rows: mappings from a column's name to its value, or lists of cells, the first of them the head.
+    rows: mappings from a column's name to its value, or (but for CSV) lists of cells, the first of them the head.
     form: one of `FORMATS`; caption: of LaTeX and HTML.
     left: the number of columns, from the first, that are texts and set to the left.
     raw: cells are text of that form already.
     bold: (row, column) of cells in bold type, both from 0, the head not counted; not of text and CSV.
 
   """
+  if form == "csv":
+    from as2jax.data.tables import delimited  # here: the help of a command needs none
+
+    return delimited(rows, ",", excel=False).rstrip("\n")
   if not rows or isinstance(rows[0], Mapping):
     names = list(dict.fromkeys(name for row in rows for name in row))
     rows = [names, *([row.get(name) for name in names] for row in rows)]
-  if form == "csv":
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(rows)
-    return written.getvalue().rstrip("\n")
   mark = {"text": str, "markdown": markdown_text, "latex": latex_text, "html": escape}[form]
   if raw:
     mark = str
