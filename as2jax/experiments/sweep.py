@@ -193,11 +193,8 @@ def command(folder: pathlib.Path) -> list[str]:
 
 def options(job: Job) -> list[str]:
   """Return what a run's folder does not tell its process: this machine's folders, leave to run code."""
-  config = {
-    **overrides.flatten(json.loads(base_config.get_config().to_json())),
-    **overrides.flatten(json.loads(job.text)),
-  }
   defaults = overrides.flatten(base_config.get_config())
+  config = defaults | overrides.flatten(json.loads(job.text))
   given = [
     f"--config.{key}={config[key]}" for key in base_config.FOLDERS if config[key] != defaults[key]
   ]
