@@ -50,11 +50,9 @@ def crossencoder(config: ConfigDict) -> None:
   config.model = words.named(
     "crossencoder",
     token=placeholder(str),  # None: the encoder's own
-    pooler=True,
     dropout=0.1,
-    head="cls",  # paper: cls; or mean, cosine, cosine_linear
-    token_types="own",  # own | zero
     position=False,  # whether candidates' places in their document count
+    **words.FIRST_TOKEN,  # paper: cls; or head mean, cosine, cosine_linear; token_types zero
   )
   config.loss = words.named("cross_entropy")
   config.epochs = 3

@@ -34,6 +34,8 @@ LARGER = {
   "microsoft/deberta-v3-base": "microsoft/deberta-v3-large",
 }
 COSINE_SCALE = 20.0  # 1/τ of a softmax of cosines, as in sentence-transformers
+# A cross-encoder's score from the vector of its first token, as published ones have it.
+FIRST_TOKEN = {"head": "cls", "token_types": "own", "pooler": True}
 BY_COSINE = ("feature_based", "cross_vae")  # models whose score is a cosine, whatever their config
 
 
@@ -90,7 +92,7 @@ def pooled(config: ConfigDict) -> None:
   """Take a cross-encoder's score from the pooled vector of its first token, as published ones do."""
   if "head" not in config.model:
     raise InputError(f"`pooled` sets a cross-encoder's head, which {config.model.name} has not")
-  config.model.update({"head": "cls", "token_types": "own", "pooler": True})
+  config.model.update(FIRST_TOKEN)
 
 
 def position(config: ConfigDict) -> None:
