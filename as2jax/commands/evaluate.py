@@ -139,7 +139,7 @@ def _on_questions(
   from as2jax.data import tables, trec_files
   from as2jax.data.dataset import Splits
   from as2jax.data.text import normalise
-  from as2jax.evaluation import results, tasks
+  from as2jax.evaluation import metrics, results, tasks
   from as2jax.inference.evaluate import labelled, scores_of
 
   normalise.check(rules)
@@ -157,7 +157,7 @@ def _on_questions(
   split = "+".join(data.reported)
   found = tasks.evaluate(scores, data, split, ties="expected", questions=questions)
   if target:
-    names, _, labels = tasks.columns_of(questions)
+    names, _, labels = metrics.columns_of(questions)
     trec_files.write_per_question(target, names, labels, found.per_question)
   rows = {}
   for name, entry in found.metrics.items():

@@ -85,6 +85,18 @@ class _Ranking(NamedTuple):
     return self.summed(share * np.where(self.rank <= cut, 1 / np.log2(self.rank + 1), 0.0))
 
 
+def columns_of(
+  questions: Sequence[Question],
+) -> tuple[list[str], list[list[str]], list[np.ndarray]]:
+  """Return the ids of questions, and the ids and labels of each one's candidates."""
+  names, ids, labels = [], [], []
+  for question in questions:
+    names.append(question.id)
+    ids.append([candidate.id for candidate in question.candidates])
+    labels.append(np.asarray([candidate.label for candidate in question.candidates]))
+  return names, ids, labels
+
+
 def per_question(
   scores: Sequence[np.ndarray],
   labels: Sequence[np.ndarray],

@@ -421,14 +421,12 @@ def _measured(file: str, judge: Source | None) -> Table:
     right = {"gold": qrels, "any": trec_files.read_qrels(either)}
     asked = dict(zip(table_ids, table["asked"].tolist(), strict=True))
     return of_pool(file, run, right, asked, int(table["candidates"][0]), ties)
-  questions, labels, ids = [], [], []
+  questions = []
   for name, ranked in trec_files.read_run(own).items():
     right = qrels.get(name, {})
     candidates = tuple(Candidate(id, id, right.get(id, 0)) for id in ranked)
     questions.append(Question(name, name, candidates))
-    labels.append(np.asarray([candidate.label for candidate in candidates]))
-    ids.append(list(ranked))
-  names = [question.id for question in questions]
+  names, ids, labels = metrics.columns_of(questions)
   scores = scores_of(file, questions, run)
   values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   sizes = np.asarray(list(map(len, labels)), np.float64)

@@ -26,18 +26,6 @@ NO_CHOICE = (
 )
 
 
-def columns_of(
-  questions: Sequence[Question],
-) -> tuple[list[str], list[list[str]], list[np.ndarray]]:
-  """Return the ids of questions, and the ids and labels of each one's candidates."""
-  names, ids, labels = [], [], []
-  for question in questions:
-    names.append(question.id)
-    ids.append([candidate.id for candidate in question.candidates])
-    labels.append(np.asarray([candidate.label for candidate in question.candidates]))
-  return names, ids, labels
-
-
 def evaluate(
   scores: Sequence[np.ndarray],
   data: Dataset,
@@ -54,7 +42,7 @@ def evaluate(
 
   """
   questions = questions or data.splits[split]
-  names, ids, labels = columns_of(questions)
+  names, ids, labels = metrics.columns_of(questions)
   per_question = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   extremes = metrics.tie_extremes(scores, labels, names=names)
   table = {**metrics.of_first(scores, questions), **per_question}
@@ -108,14 +96,14 @@ def write(
 ) -> None:
   """Write `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
   folder = epath.Path(folder)
-  names, ids, labels = columns_of(questions)
+  names, ids, labels = metrics.columns_of(questions)
   trec_files.write_per_question(folder / "per_question.tsv", names, labels, evaluation.per_question)
   ranked, their_scores = [], []
   for question, values in zip(questions, scores, strict=True):
     if question.candidates:
       ranked.append(question)
       their_scores.append(values)
-  names, ids, labels = columns_of(ranked)
+  names, ids, labels = metrics.columns_of(ranked)
   trec_files.write_run(folder / "run.trec", names, ids, their_scores, tag)
   trec_files.write_qrels(folder / "qrels.trec", names, ids, labels)
 

@@ -158,7 +158,7 @@ def _trained_on(run: Run) -> set[str]:
   if not any(outcome["steps"] for outcome in run.results["seeds"]):
     return set()
   train = load_dataset(run.config.data, run.config.evaluation.task).splits["train"]
-  labels = [np.asarray([candidate.label for candidate in q.candidates]) for q in train]
+  _, _, labels = metrics.columns_of(train)
   kept = metrics.filter_mask(run.config.data.train_filter, labels)
   return {train[i].text for i in np.flatnonzero(kept)}
 

@@ -19,7 +19,6 @@ from as2jax.data.neighbours import Questions
 from as2jax.data.record import Question, groups_of
 from as2jax.data.text.input_templates import CONTEXT
 from as2jax.evaluation import metrics, results, significance, tables
-from as2jax.evaluation.tasks import columns_of
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 
@@ -94,7 +93,7 @@ def measure(folder: epath.PathLike, split: str) -> list[dict[str, str]]:
 
 def rows(questions: Questions, sets: Sequence[Changed], scores: Any) -> list[dict[str, str]]:
   """Return the changes of every set against the first one, as text."""
-  _, _, labels = columns_of(questions)
+  _, _, labels = metrics.columns_of(questions)
   groups = np.asarray(groups_of(questions) or range(len(questions)))
   answered = metrics.filter_mask("answerable", labels)
   ap = [[metrics.per_question(one, labels)["map"] for one in of_set] for of_set in scores]

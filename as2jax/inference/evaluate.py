@@ -14,9 +14,8 @@ from as2jax.data.dataset import Dataset, check_ids
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_scores, significance
-from as2jax.evaluation.metrics import tied_text
+from as2jax.evaluation.metrics import columns_of, tied_text
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.evaluation.tasks import columns_of
 from as2jax.inference import open as opening
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.reevaluate import note, require_labels

@@ -29,7 +29,7 @@ from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.encoders.hub import resolve
-from as2jax.evaluation import metrics, results, tasks
+from as2jax.evaluation import metrics, results
 from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
 
@@ -144,7 +144,7 @@ def arguments(flags: argparse.Namespace, rate: float, seed: int) -> dict:
 
 def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
   """Return the MAP over the questions that have an answer."""
-  _, _, labels = tasks.columns_of(questions)
+  _, _, labels = metrics.columns_of(questions)
   values = metrics.per_question(scores, labels)["map"]
   return float(values[metrics.filter_mask("answerable", labels)].mean())
 
@@ -205,7 +205,7 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
   """Write one run file and one table of scores of questions a split."""
   for split, its in scores.items():
     place = f"{folder}/seed-{seed}.{split}"
-    ids, candidates, labels = tasks.columns_of(data.splits[split])
+    ids, candidates, labels = metrics.columns_of(data.splits[split])
     values = metrics.per_question(its, labels)
     trec_files.write_per_question(pathlib.Path(f"{place}.tsv"), ids, labels, values)
     run = pathlib.Path(f"{place}.run")
