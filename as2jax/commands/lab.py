@@ -303,11 +303,12 @@ def order(
   split: Annotated[list[str], Option(help="of the run's data; each is a look in its ledger")] = [
     "dev"
   ],
+  allow_code: AllowCode = False,
 ) -> None:
   """Ranks with other neighbours. Whether a model reads an empty place as a position; trains nothing."""
   from as2jax.experiments import order as experiment
 
-  print(experiment.run(runs, split))
+  print(experiment.run(runs, split, allow_code=allow_code))
 
 
 @app.command(

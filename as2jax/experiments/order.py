@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 from scipy.stats import rankdata
 
 from as2jax.data import neighbours
@@ -66,20 +65,19 @@ def _with_previous(title: str, questions: Questions, *, emptied: bool) -> Change
   return Changed(title, tuple(changed), tuple(places))
 
 
-def measure(folder: epath.PathLike, split: str) -> list[dict[str, str]]:
+def measure(run: Run, split: str) -> list[dict[str, str]]:
   """Return a row a change, of the models of a run's seeds on a split; the ledger has a row more.
 
   InputError: the run reads no neighbours, or its questions are no documents in order.
   """
-  run = Run(folder)
   template = run.config.model.get("template", "")
   if template not in CONTEXT:
     raise InputError(
-      f"{folder} reads no sentences around a candidate (model.template = {template!r}): give runs of loct or cassie"
+      f"{run.folder} reads no sentences around a candidate (model.template = {template!r}): give runs of loct or cassie"
     )
   dataset = load_dataset(run.config.data)
   require(dataset, split.split("+"))
-  results.require_unchanged(str(folder), run.results, dataset)
+  results.require_unchanged(str(run.folder), run.results, dataset)
   questions = tuple(q for q in dataset.splits[split] if len(q.candidates) > 1)
   sets = [Changed("as given", questions, (0,) * len(questions)), *changes(questions)]
   scores: list[list[Any]] = [[] for _ in sets]  # of each change and seed, one a question
@@ -127,11 +125,12 @@ def _mean(values: np.ndarray, groups: np.ndarray) -> str:
   return f"{values.mean():+.3f}" + ("" if width is None else f" ± {width:.3f}")
 
 
-def run(folders: Sequence[str], splits: Sequence[str]) -> str:
+def run(folders: Sequence[str], splits: Sequence[str], *, allow_code: bool = False) -> str:
   """Return the tables of runs, a run and split after the other, as text."""
   parts = []
   for folder in folders:
+    opened = Run(folder, allow_code=allow_code)
+    seeds = ", ".join(map(str, opened.seeds))
     for split in splits:
-      seeds = ", ".join(map(str, Run(folder).seeds))
-      parts.append(f"{folder}, {split}, seeds {seeds}\n{tables.render(measure(folder, split))}")
+      parts.append(f"{folder}, {split}, seeds {seeds}\n{tables.render(measure(opened, split))}")
   return "\n\n".join([*parts, LEGEND])

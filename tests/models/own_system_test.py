@@ -114,6 +114,10 @@ def test_its_code_runs_only_where_the_caller_says_so(trained, tmp_path, monkeypa
     assert ("my_ranker" in sys.modules) == bool(said)
     error = capsys.readouterr().err
     assert ("running code of the module my_ranker (/" in error) == bool(said), error
+  for said, message in (((), "add --allow-code"), (("--allow-code",), "reads no sentences around")):
+    monkeypatch.setattr(registry, "_allowed", set())
+    assert app.run(["lab", "order", str(trained), *said]) == 2
+    assert message in capsys.readouterr().err
   with pytest.raises(InputError, match="allow_code=True"):
     monkeypatch.setattr(registry, "_allowed", set())
     as2jax.load(trained)
