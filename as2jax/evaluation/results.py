@@ -17,6 +17,7 @@ from as2jax.data import holdout, mined
 from as2jax.data.card import data_card, misleading
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
+from as2jax.evaluation.run_scores import KEYS
 from as2jax.evaluation.significance import ONE_SEED, Groups, count_text, half_width, mean_sd
 from as2jax.runtime import bound, processes
 from as2jax.runtime.errors import InputError
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 BEFORE_TRAINING = "best = before training"
 # One row an evaluation of a split; its mode is `train`, `earlier training` or `evaluate`.
 LEDGER = "evaluations.jsonl"
-QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a task
 PACKAGES = "jax jaxlib flax optax orbax-checkpoint transformers tokenizers numpy".split()
 TABLE = {
   "rerank": ("map", "mrr", "p@1", "avgrec"),
@@ -254,7 +254,7 @@ def write(
     "seeds": seeds,
     "task": task,
     "ties": config.evaluation.ties,
-    "selected_on": f"{config.select}, {selection}, {QUESTION_FILTERS[task]}",
+    "selected_on": f"{config.select}, {selection}, {KEYS[task][1]}",
     "data": data,
     "weights": weights,
     "versions": versions(),
@@ -308,7 +308,7 @@ def ledger_note(looks: Looks | None) -> str:
 
 def main_figures(content: dict, selecting: bool) -> Iterator[tuple[str, str]]:
   """Yield the main metrics of results with their figures as text; only those of the filter that selects."""
-  part = f"-{QUESTION_FILTERS[content['task']]}/" if selecting else ""
+  part = f"-{KEYS[content['task']][1]}/" if selecting else ""
   for name, entry in content["metrics"].items():
     if name.partition("[")[0] not in TABLE[content["task"]] or part not in name:
       continue

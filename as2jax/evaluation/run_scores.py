@@ -28,7 +28,7 @@ from as2jax.runtime.errors import InputError
 
 # Of runs over a pool the last three; `often`: the answer is asked for often.
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
-# The metric and the question filter that results of each task have.
+# The metric that results of each task have, and the question filter that selects.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 MEASURES = ("nDCG@10", "AP")  # of judgements, where none is named
 STRATA = {"first_right": 1, "first_wrong": 0}  # by the label of a document's first candidate
