@@ -35,6 +35,7 @@ CROSSING = {"cross_vae": "cross", "dual_vae": "dual", "dual_gru": "none"}
 RECORDED = {"m2snet": {"overlap": "by_length", "standardise_overlap": False}}
 REAL = "_minilm"  # behind the name of a system: with the real MiniLM
 MINILM = tuple(system + REAL for system in ("crossencoder", "triplet", "siamese"))
+GOLDEN = pathlib.Path(__file__).parent / "training" / "golden_steps.npz"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -262,6 +263,8 @@ def digest(case: Case) -> np.ndarray:
   return np.asarray(actual, np.int64)
 
 
-def golden(name: str) -> pathlib.Path:
-  """Where the recording of a case lies."""
-  return pathlib.Path(__file__).parent / "training" / "golden" / f"step_{name}.npz"
+def golden(name: str) -> dict[str, np.ndarray]:
+  """The recording of a case; the file holds all of them, each behind its name."""
+  with np.load(GOLDEN) as kept:
+    mine = [key for key in kept.files if key.startswith(f"{name}/")]
+    return {key.removeprefix(f"{name}/"): kept[key] for key in mine}

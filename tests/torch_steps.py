@@ -4,11 +4,19 @@ A model is a function of `p`, parameters by path as a run has them (a kernel is 
 a transformer lie on the first axis), and of `Inputs`, one text a row, without
 packing, shards or examples that are padding. Autograd and `torch.optim` do the rest, in float64: what is left between
 the two sides is the rounding of ours.
+
+PYTHONPATH=. python tests/torch_steps.py [CASE …]     (all of tests/tiny_steps.py by default)
+
+records losses, gradients and parameters: again where a tiny config, the embedded sample or a tokeniser
+changes on purpose.
 """
 
 import dataclasses
 import json
+import os
 import pathlib
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -467,3 +475,21 @@ def reference(case: tiny_steps.Case) -> dict[str, Any]:
     "after": {path: v.detach().numpy() for path, v in p.items()},
     "statistics": {path: v.numpy() for path, v in statistics.items()},
   }
+
+
+def record(names: tuple[str, ...]) -> None:
+  """Writes the recordings of these cases in place of those that `tiny_steps.GOLDEN` has of them."""
+  with np.load(tiny_steps.GOLDEN) as file:
+    kept = {key: file[key] for key in file.files if key.partition("/")[0] not in names}
+  for name in names:
+    case = tiny_steps.case(name)
+    actual = reference(case)
+    recording = tiny_steps.recording(case, actual, tiny_steps.choose(case, actual))
+    kept |= {f"{name}/{key}": value for key, value in recording.items()}
+  np.savez_compressed(tiny_steps.GOLDEN, **kept)
+
+
+if __name__ == "__main__":
+  with tempfile.TemporaryDirectory() as cache:
+    os.environ["AS2JAX_CACHE"] = cache
+    record(tuple(sys.argv[1:]) or (*tiny_steps.TINY, *tiny_steps.MINILM))

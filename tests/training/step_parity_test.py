@@ -1,8 +1,7 @@
 """A training step of every system is PyTorch's: losses, every gradient, parameters after updates.
 
-PyTorch's numbers are recorded (tests/training/make_golden_steps.py), so that this runs without it;
-where it is installed its models (tests/torch_steps.py) are computed again, and every element is
-compared. Both are of float64, so what is allowed is the rounding of ours. Adam's own is part of it:
+PyTorch's numbers are recorded (tests/torch_steps.py), so that this runs without it; where it is
+installed its models are computed again, and every element is compared. Both are of float64, so what is allowed is the rounding of ours. Adam's own is part of it:
 optax has 1 − β₂ᵗ in float32, which makes the first updates 7e-6 too short.
 """
 
@@ -53,10 +52,10 @@ def near(actual, expected, bound, where):
 
 def test_steps_equal_the_recorded_ones(case):
   case, name = case
-  golden = dict(np.load(tiny_steps.golden(name)))
+  golden = tiny_steps.golden(name)
   assert golden["inputs"] == tiny_steps.digest(case), (
     "the batches or parameters are not those of the recording: where that is meant, run "
-    "tests/training/make_golden_steps.py"
+    "tests/torch_steps.py"
   )
   actual = ours(name)
   np.testing.assert_allclose(actual["loss"], golden["loss"], rtol=LOSS)
@@ -103,7 +102,7 @@ def test_steps_equal_those_of_pytorch_in_every_element(case):
 
 def test_the_recording_is_what_pytorch_gives(case):
   case, name = case
-  golden = dict(np.load(tiny_steps.golden(name)))
+  golden = tiny_steps.golden(name)
   index = np.split(golden["index"], np.cumsum(golden["counts"])[:-1])
   recorded = tiny_steps.recording(case, theirs(name), index)
   assert golden.keys() == recorded.keys()
