@@ -1,4 +1,4 @@
-"""M²S-Net: PyTorch's numbers where nothing is padded, no influence of padding, sizes, config."""
+"""M²S-Net over random words: no influence of padding, grids, sizes; its step is PyTorch's."""
 
 import functools
 
@@ -6,7 +6,76 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, model, variables
+from step_batches import batcher_of, table_of
+
+from as2jax.data.batches import examples as layouts
+from as2jax.data.batches.batcher import Column
+from as2jax.data.inputs import word_overlap
+from as2jax.data.inputs.protocol import Tables
+from as2jax.data.record import Candidate, Question
+from as2jax.encoders.static import StaticEncoder
+from as2jax.models.m2snet import M2SNet, M2SNetLoss
+from configs import trecqa_m2snet
+
+ROWS = ("euc", "cos", "shallow", "2", "4")
+WORDS, WIDTH = 40, 50
+SMALL = {"question_length": 12, "candidate_length": 14, "filter_size": 3, "hidden_size": 8}
+LOSS = M2SNetLoss(weight=5e-4)
+
+
+@functools.cache
+def model(row, small=True):
+  fields = trecqa_m2snet.get_config(row).model.to_dict() | {"dropout": 0.0}
+  del fields["name"]
+  if small:
+    fields |= {**SMALL, "filters": tuple(f // 8 for f in fields["filters"])}
+  return M2SNet(StaticEncoder(WORDS, 6 if small else WIDTH, 0.0), **fields)
+
+
+@functools.cache
+def batch(step=0, lengths=None, n=8, examples=12):
+  """A micro-batch `[shard, …]` of questions of two candidates each, their features, random tokens.
+
+  `lengths` (question, candidate) for all of them, random ones to beyond the small grid's if None.
+  """
+  rng = np.random.default_rng(0)
+  questions = tuple(
+    Question(
+      f"Q{i}",
+      f"question {i}",
+      tuple(Candidate(f"D{i}-{j}", f"answer {i} {j}", int(j == i % 2)) for j in range(2)),
+    )
+    for i in range(n)
+  )
+  texts, table = layouts.pairs(questions)
+  asked = [text.startswith("question") for (text,) in texts]
+  counts = [int(rng.integers(1, 16 if q else 18)) for q in asked]
+  if lengths:
+    counts = [lengths[0] if q else lengths[1] for q in asked]
+  offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+  ids = rng.integers(2, WORDS, offsets[-1]).astype(np.int32)
+  units = table_of(ids, offsets, 0 * ids)
+  entry = word_overlap.WordOverlap()
+  values = entry.columns(entry.fit(questions), questions, Tables(units, table, None))
+  how = {"sampler": "paper", "examples": examples, "packed": False, "shards": 1}
+  inputs = {entry.name: Column(entry.level, values)}
+  b = batcher_of(units, table, max(int(units.lengths.max()), 24), **how, inputs=inputs)
+  plan = b.plan(b.sampler.blocks(), 0, 0)
+  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, step))
+
+
+def variables(net, example_batch):
+  """Random values for everything, so that no term vanishes."""
+  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), example_batch, train=False))
+  rng = np.random.default_rng(0)
+
+  def value(path, leaf):
+    name = path[-1].key
+    spread = {"kernel": leaf.size // leaf.shape[-1], "U": 40}.get(name, 4)
+    actual = rng.normal(size=leaf.shape) / np.sqrt(spread)
+    return jnp.asarray(np.abs(actual) + 0.5 if name in ("var", "scale") else actual, jnp.float32)
+
+  return jax.tree_util.tree_map_with_path(value, shapes)
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
@@ -36,7 +105,7 @@ def outcome(net, values, example_batch, *, train):
 )
 def test_words_under_the_mask_reach_nothing(row):
   net = model(row)
-  example_batch = batch(examples=12, step=1)  # 16 pairs: the second batch holds 4
+  example_batch = batch(step=1)  # 16 pairs: the second batch holds 4
   tokens, units = example_batch.tokens, example_batch.units
   assert 0 < example_batch.examples.mask.sum() < 12
   anchors = {
@@ -80,7 +149,7 @@ def test_words_under_the_mask_reach_nothing(row):
 def test_the_grids_are_those_of_the_examples(row):
   """Each example's own tokens, in the order of the examples, 0 beyond them and of spare slots."""
   net = model(row)
-  example_batch = batch(examples=12, step=1)
+  example_batch = batch(step=1)
   values = variables(net, example_batch)
   actual = np.asarray(net.similarity_grids(values, example_batch))
   size = net.question_length, net.candidate_length
