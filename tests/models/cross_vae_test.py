@@ -1,4 +1,4 @@
-"""Cross-VAEs: padding and packing, roles, samples, sizes, the parts of the loss; its step is PyTorch's."""
+"""Cross-VAEs over random words: padding, roles, samples, sizes, parts of the loss; its step is PyTorch's."""
 
 import functools
 
@@ -7,15 +7,96 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
-from tiny_cross_vae import MARKS, batch, batcher, loss, model, params, run
+from step_batches import batcher_of, table_of
 
 from as2jax.config.check import check
+from as2jax.data.batches import examples as layouts
+from as2jax.data.record import Candidate, Question
 from as2jax.data.text.input_templates import ROLES
+from as2jax.encoders.static import StaticEncoder
 from as2jax.layers.pooling import redundancy
-from as2jax.models.cross_vae_loss import annealed, drawn, kl_of_dimensions, pairs_of
+from as2jax.models.cross_vae import CrossVAE
+from as2jax.models.cross_vae_loss import CrossVAELoss, annealed, drawn, kl_of_dimensions, pairs_of
 from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 
 SIDES = ("question", "answer")
+WORDS, WIDTH, MARKS = 30, 6, (2, 3)
+SMALL = {
+  "hidden_size": 5,
+  "decoder_size": 7,
+  "hops": 2,
+  "attention_size": 4,
+  "latent_size": 3,
+  "question_length": 9,
+  "answer_length": 12,
+  "softmax_chunk": 16,
+  "marks": MARKS,
+  "output_size": WORDS,
+}
+
+
+@functools.cache
+def model(**changes):
+  fields = squad_cross_vae.get_config().model.to_dict() | SMALL | changes
+  del fields["name"]
+  return CrossVAE(StaticEncoder(WORDS, WIDTH, 0.0), **fields)
+
+
+def loss(**changes):
+  fields = squad_cross_vae.get_config().loss.to_dict() | changes
+  del fields["name"]
+  return CrossVAELoss(**fields)
+
+
+@functools.cache
+def batcher(negatives=0, *, packed=False, examples=8, shards=1, length=12):
+  """Of eight questions with one answer each, of which two are shared by two, and random words.
+
+  Beside it so many wrong candidates a question.
+  """
+  rng = np.random.default_rng(0)
+  questions = tuple(
+    Question(
+      f"Q{i}",
+      f"question {i}",
+      (
+        Candidate(f"D{i}", f"answer {i // 2 if i < 4 else i}", 1),
+        *(Candidate(f"N{i}-{j}", f"wrong {i} {j}", 0) for j in range(negatives)),
+      ),
+    )
+    for i in range(8)
+  )
+  texts, table = layouts.pairs(questions)
+  asked = np.asarray([text.startswith("question") for (text,) in texts])
+  counts = [int(rng.integers(3, 9 if q else 12)) for q in asked]
+  offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+  ids = rng.integers(4, WORDS, offsets[-1]).astype(np.int32)
+  ids[offsets[:-1]], ids[offsets[1:] - 1] = MARKS
+  role = np.where(np.repeat(asked, counts), ROLES["question"], ROLES["candidate"])
+  how = {"sampler": "ordered", "examples": examples, "packed": packed, "shards": shards}
+  return batcher_of(table_of(ids, offsets, role), table, length, **how)
+
+
+def batch(step=0, **settings):
+  """A micro-batch `[shard, …]`."""
+  b = batcher(**settings)
+  plan = b.plan(b.sampler.blocks(), 0, 0)
+  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, step))
+
+
+@functools.cache
+def params(net):
+  """Random values for everything, so that no term vanishes; no shape depends on the batch."""
+  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), batch(), train=False))["params"]
+  rng = np.random.default_rng(0)
+  return jax.tree.map(lambda x: jnp.asarray(rng.normal(0, 0.4, x.shape), jnp.float32), shapes)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="train")
+def run(net, values, example_batch, *, train=False, key=0):
+  """The output; `key` is the seed of dropout and noise."""
+  rngs = {"dropout": jax.random.key(key)} if train else None
+  return net.apply({"params": values}, example_batch, train=train, rngs=rngs)
 
 
 def members(example_batch, k):
@@ -42,7 +123,7 @@ def by_text(values, example_batch, k):
 )
 def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
   """All in one batch; packed in two shards; each in a longer row; two batches: the same."""
-  net = model("cross", decoder=decoder)
+  net = model(decoder=decoder)
   whole = batch()
   values = params(net)
   wanted = run(net, values, whole)
@@ -57,11 +138,9 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
         np.testing.assert_allclose(by_text(a, whole, 0), by_text(b, example_batch, 0), atol=2e-6)
   if decoder == "mlp":
     return
-  b = batcher(examples=4)
-  plan, parts = b.plan(b.sampler.blocks(), 0, 0), []
-  assert len(plan) == 2
-  for i in range(2):
-    example_batch = jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, i))
+  parts = []
+  for step in range(2):
+    example_batch = batch(step, examples=4)
     parts.append(by_text(run(net, values, example_batch).answer.log_likelihood, example_batch, 0))
   np.testing.assert_allclose(
     np.concatenate(parts), by_text(wanted.answer.log_likelihood, whole, 0), atol=2e-6
@@ -69,7 +148,7 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
 
 
 def test_words_beyond_a_sides_length_do_not_count():
-  short, example_batch = model("cross", question_length=4, answer_length=5), batch()
+  short, example_batch = model(question_length=4, answer_length=5), batch()
   values = params(short)
   long = run(short, values, example_batch)
   units = example_batch.units
@@ -108,6 +187,31 @@ def test_units_are_encoded_by_the_encoder_of_their_role(packed):
   tokens = example_batch.tokens.replace(role=1 - example_batch.tokens.role)
   turned = encode(example_batch.replace(tokens=tokens)).units
   assert np.abs(np.asarray(turned) - vectors)[~unused].min() > 1e-6
+
+
+def test_words_that_are_not_generated_are_read_but_do_not_count():
+  few, example_batch = model(output_size=20), batch()
+  values, ids = params(few), np.asarray(example_batch.tokens.ids)
+  seen = jax.jit(
+    lambda example_batch: few.apply(
+      {"params": values}, example_batch, train=False, method="reconstruct"
+    )["answer"]
+  )
+  actual = seen(example_batch)
+  at = np.take_along_axis(
+    np.asarray(example_batch.units.row), np.asarray(example_batch.examples.members[..., 1]), 1
+  )
+  texts = ids[0][at[0]][:, 1:]  # a unit a row
+  np.testing.assert_array_equal(actual["all_words"][0], (texts > 0).sum(1))
+  np.testing.assert_array_equal(actual["words"][0], ((texts > 0) & (texts < 20)).sum(1))
+  assert 0 < actual["words"].sum() < actual["all_words"].sum()
+  # Another such word in its place: it is read, so what follows it is more or less likely.
+  other = jnp.asarray(np.where(ids >= 20, 49 - ids, ids))
+  again = seen(example_batch.replace(tokens=example_batch.tokens.replace(ids=other)))
+  np.testing.assert_array_equal(again["words"], actual["words"])
+  assert np.abs(again["log_likelihood"] - actual["log_likelihood"]).max() > 1e-3
+  # The decoder's scores have none for its row.
+  assert values["answer_decoder"]["words"]["bias"].shape == (20,)
 
 
 def test_training_samples_and_prediction_does_not():
@@ -159,9 +263,7 @@ def test_paper_sizes(config, crossing, decoder):
   )
   assert job_config.optimizer.rate == 1e-5 and job_config.batch.examples == 128
   fields = {k: v for k, v in job_config.model.to_dict().items() if k != "name"}
-  net = type(model())(
-    type(model().encoder)(50_000, 768, 0.0), **fields, marks=MARKS, output_size=50_000
-  )
+  net = CrossVAE(StaticEncoder(50_000, 768, 0.0), **fields, marks=MARKS, output_size=50_000)
   shapes = jax.eval_shape(
     lambda: net.init(jax.random.key(0), batch(examples=8, length=64), train=False)
   )["params"]
