@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import tiny
 import tiny_cassie
-import tiny_features
 
 from as2jax.config import recipes
 from configs import wikiqa_baseline
@@ -84,8 +83,26 @@ def _changed(name: str, change) -> str:
   return folder
 
 
+def feature_based(encoder, cache, *words, **overrides):
+  """A tiny config of CETE's ranker; `encoder` is a folder of a transformer or changes the config."""
+  job_config = tiny.config("crossencoder").unlock()
+  recipes.feature_based(job_config)
+  job_config.epochs = 1
+  if "no_encoder" in words:
+    recipes.no_encoder(job_config)
+  job_config.model.num_heads = 2
+  job_config.data.max_length, job_config.data.train_fraction = 64, 0.2
+  job_config.data.cache = str(cache)
+  if callable(encoder):
+    encoder(job_config)
+  elif encoder:
+    job_config.encoder.pretrained = str(encoder)
+  job_config.update(overrides)
+  return job_config.lock()
+
+
 def _cete():
-  job_config = tiny_features.config(None, os.environ["AS2JAX_CACHE"])
+  job_config = feature_based(None, os.environ["AS2JAX_CACHE"])
   # The tiny encoder's vectors are nearly alike: without positions all cosines are above .9997, and
   # what is a rounding apart, which depends on the devices, decides ranks.
   job_config.model.positions = "sinusoids"

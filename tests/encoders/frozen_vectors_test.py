@@ -10,11 +10,12 @@ import tiny
 import tiny_elmo
 import tiny_encoders
 from flax import traverse_util
-from tiny_features import QUESTION, config
+from tiny_systems import feature_based
 from tiny_transformers import lay
 from tokenise_test import letters
 
 from as2jax.config import recipes
+from as2jax.data.record import Candidate, Question
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
@@ -26,6 +27,12 @@ from as2jax.encoders.frozen_vectors import key as vectors_key
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
+
+ASKED, ANSWER, *_, LONG = tiny_encoders.TEXTS
+OFFERED = (ANSWER, "ice", "Isn't it 60.5 m high?", "\u200b", LONG)
+QUESTION = Question(
+  "Q", ASKED, tuple(Candidate(f"C{i}", text, i % 2) for i, text in enumerate(OFFERED))
+)
 
 
 def glove(path):
@@ -76,7 +83,7 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
     "glove": lambda: glove(tmp_path / "x"),
     "learned": lambda: tiny_elmo.recipe(tmp_path / "x", mix="learned"),
   }.get(kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
-  job_config = config(encoder, tmp_path)
+  job_config = feature_based(encoder, tmp_path)
   parts = build.load(job_config)
   assert not parts.pretrained  # no part of the state
   tables = parts.tables((QUESTION,), "sentences")
@@ -116,7 +123,7 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
     ("wide", first, {"encoder.dtype": "bfloat16"}),
     ("dropout", first, {"encoder.hidden_dropout": 0.3}),
   ):
-    job_config = config(folder, tmp_path / "cache")
+    job_config = feature_based(folder, tmp_path / "cache")
     with job_config.unlocked():
       job_config.update_from_flattened_dict(fields)
     parts = build.load(job_config)
@@ -134,7 +141,7 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
   calls = {}
   for name, epochs, seeds in (("two", 2, (0, 1)), ("one", 1, (0,))):
     cache = tmp_path / f"cache-{name}"
-    job_config = config(folder, cache, epochs=epochs, seeds=seeds)
+    job_config = feature_based(folder, cache, epochs=epochs, seeds=seeds)
     modes.run(job_config, str(tmp_path / name))
     content = results(tmp_path / name)
     calls[name] = content["inputs"]["frozen_vectors"]["encoder_calls"]

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 import tiny
-import tiny_features
+import tiny_systems
 from safetensors.numpy import load_file, save_file
 
 import as2jax
@@ -219,7 +219,7 @@ def test_an_index_knows_the_weights_of_a_frozen_encoder(tmp_path):
   file = others / "model.safetensors"
   save_file({name: np.roll(value, 1, 0) for name, value in load_file(file).items()}, file)
   for folder in (tiny.encoder_folder(), others):
-    parts = build.load(tiny_features.config(folder, tmp_path, "no_encoder"), data=False)
+    parts = build.load(tiny_systems.feature_based(folder, tmp_path, "no_encoder"), data=False)
     model = predict.Predictor(parts, sharding.make_mesh(), 1)
     fingerprints.append(Ranker(model, {"params": {}}, seed=None).fingerprint)
   assert fingerprints[0] != fingerprints[1]
