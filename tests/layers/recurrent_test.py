@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tiny_elmo import numbered
+from tiny_transformers import ALONE, lay, vectors
 
 from as2jax.layers.recurrent import NAMES, Recurrent, from_torch
 from as2jax.runtime.errors import InputError
@@ -15,7 +17,7 @@ from as2jax.runtime.errors import InputError
 D, H = 5, 7
 RNG = np.random.default_rng(0)
 SEQUENCES = [RNG.normal(size=(n, D)).astype(np.float32) for n in (4, 9, 1, 6, 2)]
-ALONE = [(n,) for n in range(5)]
+NUMBERS = numbered(SEQUENCES)  # of their vectors, in a table of all
 CASES = [("gru", False), ("gru", True), ("lstm", False), ("lstm", True)]
 
 
@@ -23,28 +25,15 @@ def recurrent(cell, bidirectional, **fields):
   return Recurrent(cell, H, bidirectional, **{"unroll": 1, "precision": "highest", **fields})
 
 
-def lay(rows, length):
+def placed(vectors, tokens, padding):
+  """The vectors of the sequences where their numbers lie, `[row, token, …]`."""
+  table = np.concatenate([np.full_like(vectors[0][:1], padding), *vectors])
+  return jnp.asarray(table[np.asarray(tokens.ids[0])], jnp.float32)
+
+
+def read(tokens):
   """(x, position, segment), padding filled with large numbers."""
-  x = np.full((len(rows), length, D), 1e3, np.float32)
-  position, segment = np.zeros((2, len(rows), length), np.int32)
-  for row, members in enumerate(rows):
-    start = 0
-    for number, member in enumerate(members):
-      span = row, slice(start, start + len(SEQUENCES[member]))
-      x[span], segment[span] = SEQUENCES[member], number + 1
-      position[span] = np.arange(len(SEQUENCES[member]))
-      start += len(SEQUENCES[member])
-  return jnp.asarray(x), jnp.asarray(position), jnp.asarray(segment)
-
-
-def spans(outputs, rows):
-  by_sequence = {}
-  for row, members in enumerate(rows):
-    start = 0
-    for member in members:
-      end = start + len(SEQUENCES[member])
-      by_sequence[member], start = np.asarray(outputs[row, start:end]), end
-  return by_sequence
+  return placed(SEQUENCES, tokens, 1e3), tokens.position[0], tokens.segment[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -82,7 +71,7 @@ def to_torch(params, prefix):
 
 
 def initialised(layer):
-  params = layer.init(jax.random.key(0), *lay(ALONE, 9))["params"]
+  params = layer.init(jax.random.key(0), *read(lay(NUMBERS, ALONE, 9)[0]))["params"]
   return jax.tree.map(lambda p: 2 * p, params)
 
 
@@ -90,10 +79,11 @@ def initialised(layer):
 def test_equals_torch_on_packed_sequences_with_its_gradients(cell, bidirectional):
   torch, module, params, tensors = torch_pair(cell, bidirectional)
   weight = np.random.default_rng(1).normal(size=(5, 11, H * (1 + bidirectional)))
+  tokens, units = lay(NUMBERS, ALONE, 11)
   outputs, gradient = outputs_and_gradient(
-    recurrent(cell, bidirectional), params, lay(ALONE, 11), jnp.asarray(weight, jnp.float32)
+    recurrent(cell, bidirectional), params, read(tokens), jnp.asarray(weight, jnp.float32)
   )
-  actual = spans(outputs, ALONE)
+  actual = vectors(outputs[None], units)
   packed = torch.nn.utils.rnn.pack_sequence(
     [torch.tensor(x) for x in SEQUENCES], enforce_sorted=False
   )
@@ -116,22 +106,17 @@ def test_equals_torch_on_packed_sequences_with_its_gradients(cell, bidirectional
 def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectional):
   layer = recurrent(cell, bidirectional)
   params = initialised(layer)
-  weights = {
-    n: np.random.default_rng(n).normal(size=(len(x), H * (1 + bidirectional)))
+  weights = [
+    np.random.default_rng(n).normal(size=(len(x), H * (1 + bidirectional)))
     for n, x in enumerate(SEQUENCES)
-  }
+  ]
 
   def run(rows, length, layer=layer):
-    data = lay(rows, length)
-    weight = np.zeros((len(rows), length, H * (1 + bidirectional)), np.float32)
-    for row, members in enumerate(rows):
-      start = 0
-      for n in members:
-        weight[row, start : start + len(SEQUENCES[n])] = weights[n]
-        start += len(SEQUENCES[n])
-    outputs, gradient = outputs_and_gradient(layer, params, data, jnp.asarray(weight))
-    assert not np.asarray(outputs)[np.asarray(data[2]) == 0].any()
-    return spans(outputs, rows), gradient
+    tokens, units = lay(NUMBERS, rows, length)
+    weight = placed(weights, tokens, 0)
+    outputs, gradient = outputs_and_gradient(layer, params, read(tokens), weight)
+    assert not np.asarray(outputs)[np.asarray(tokens.segment[0]) == 0].any()
+    return vectors(outputs[None], units), gradient
 
   expected, gradient = run(ALONE, 9)
   for rows, length, fields in (
@@ -149,7 +134,7 @@ def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectiona
 def test_devices_meet_outside_the_loop_alone():
   mesh = Mesh(np.array(jax.devices()[:2]), ("data",))
   rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["data"], []))
-  layer, data = recurrent("lstm", True), lay([(0, 1), (3, 4)], 14)
+  layer, data = recurrent("lstm", True), read(lay(NUMBERS, [(0, 1), (3, 4)], 14)[0])
   loss = lambda params, *data: jnp.square(layer.apply({"params": params}, *data)).sum()
   shardings = whole, rows, rows, rows
   lowered = jax.jit(jax.grad(loss), in_shardings=shardings).lower(initialised(layer), *data)

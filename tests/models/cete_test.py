@@ -6,52 +6,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_features import config
+from tiny_systems import feature_based
+from tiny_transformers import lay, vectors
 
-from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
+from as2jax.data.batches.batch import Batch, Examples
 from as2jax.inference import modes
 from as2jax.models.cete import FeatureBased
 from as2jax.runtime.errors import InputError
 
 
-def random_batch(width=12):
+def random_batch():
   """Two units in each of three rows with random features, and the features of each unit."""
-  rng, rows = np.random.default_rng(0), 3
-  lengths = rng.integers(2, 6, (rows, 2))
-  shape = (1, rows, 12)
-  segment, position = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-  features = rng.normal(size=(*shape, width)).astype(np.float32)
-  alone, start = [], []
-  for r, (a, b) in enumerate(lengths):
-    segment[0, r, :a], segment[0, r, a : a + b] = 1, 2
-    position[0, r, :a], position[0, r, a : a + b] = np.arange(a), np.arange(b)
-    alone += [features[0, r, :a], features[0, r, a : a + b]]
-    start += [0, a]
-  none = np.zeros(shape, np.int32)
-  units = Units(
-    row=np.repeat(np.arange(rows), 2)[None].astype(np.int32),
-    start=np.asarray(start, np.int32)[None],
-    length=lengths.reshape(1, -1).astype(np.int32),
-    id=np.arange(2 * rows, dtype=np.int32)[None],
-  )
-  members = np.arange(2 * rows, dtype=np.int32).reshape(1, rows, 2)
+  rng, rows = np.random.default_rng(0), [(0, 1), (2, 3), (4, 5)]
+  tokens, units = lay([np.zeros(n, np.int32) for n in rng.integers(2, 6, 6)], rows, 12)
+  features = rng.normal(size=(*tokens.ids.shape, 12)).astype(np.float32)
   examples = Examples(
-    members=members,
-    member_mask=np.ones((1, rows, 2), np.float32),
+    members=np.arange(6, dtype=np.int32).reshape(1, 3, 2),
+    member_mask=np.ones((1, 3, 2), np.float32),
     labels=np.asarray([[[1], [0], [-1]]], np.int32),
-    mask=np.ones((1, rows), np.float32),
-    question=np.zeros((1, rows), np.int32),
-    answer=np.zeros((1, rows), np.int32),
+    mask=np.ones((1, 3), np.float32),
+    question=np.zeros((1, 3), np.int32),
+    answer=np.zeros((1, 3), np.int32),
   )
-  tokens = Tokens(none, segment, position, none, none, inputs={"frozen_vectors": features})
-  return jax.tree.map(jnp.asarray, Batch(tokens, units, examples)), alone
+  tokens = tokens.replace(inputs={"frozen_vectors": features})
+  return jax.tree.map(jnp.asarray, Batch(tokens, units, examples)), vectors(features, units)
 
 
 def test_without_an_encoder_it_is_the_mean():
   example, alone = random_batch()
   model = FeatureBased(0, 8, 0.2, "sinusoids", 1.0, "pre", "float32")
   assert not dict(model.init(jax.random.key(0), example, train=False))
-  means = np.stack([vectors.mean(0) for vectors in alone])
+  means = np.stack([alone[n].mean(0) for n in range(6)])
   actual = model.apply({}, example, train=True).scores[0]
   for pair in range(3):
     a, b = means[2 * pair], means[2 * pair + 1]
@@ -83,7 +68,7 @@ def test_several_layers_are_mixed_by_learned_weights():
 
 def test_the_ablation_trains_nothing(tmp_path):
   run = tmp_path / "run"
-  modes.run(config(None, tmp_path / "cache", "no_encoder"), str(run))
+  modes.run(feature_based(None, tmp_path / "cache", "no_encoder"), str(run))
   content = json.loads((run / "results.json").read_text())
   assert content["parameters"] == {"all": 0, "trainable": 0} and content["seeds"][0]["steps"] == 0
   assert 0 < content["metrics"]["map[sample-clean/test]"]["mean"] < 1
