@@ -129,6 +129,40 @@ def config(model: str = "triplet", *words: str, **overrides):
   return job_config.lock()
 
 
+POOLED = "ice snow fire water cold hot melts burns floats why what stone river cloud".split()
+
+
+def write_pool(folder: pathlib.Path) -> None:
+  """Files of a user whose candidates make a small pool: pairs of questions share a right sentence."""
+  for n, split in enumerate(("train", "dev", "test")):
+    random = np.random.default_rng(n)
+    text = lambda random=random: " ".join(random.choice(POOLED, size=random.integers(3, 7)))
+    lines = ["question\tcandidate\tlabel"]
+    for i in range(0, 24, 2):
+      right = f"{text()} {i}"
+      for j in (i, i + 1):
+        asked = f"{text()} {j} ?"
+        lines += [f"{asked}\t{right}\t1", f"{asked}\t{text()} {j} .\t0", f"{asked}\t{text()}\t0"]
+    (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def pool_config(folder: pathlib.Path, preset: str = "triplet", ranker: str = "", **overrides):
+  """A run of a preset, or of a ranker of words, over the pool that `write_pool` wrote."""
+  settings = {
+    "evaluation__task": "retrieve",
+    "select": "mrr",
+    "data__negatives": "paragraph",
+    "evaluation__depth": 20,
+    "evaluation__min_questions_per_answer": 2,
+    "data__name": "files",
+    **{f"data__{split}": str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
+  }
+  job_config = config(preset, **{**settings, **overrides})
+  if ranker:
+    job_config.unlock().model = {"name": ranker}
+  return job_config.lock()
+
+
 def free_port() -> int:
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import tiny_pool
+import tiny
 
 from as2jax.data import trec_files
 from as2jax.data.record import Passage, Pool, Query
@@ -94,11 +94,11 @@ def test_words_rank_as_the_reranker_does(ranker):
 def folder(tmp_path_factory):
   """A bi-encoder and BM25 over one pool, and a cross-encoder that re-ranks the latter."""
   folder = tmp_path_factory.mktemp("runs")
-  tiny_pool.write(folder)
-  modes.run(tiny_pool.config(folder, "triplet"), str(folder / "triplet"))
-  modes.run(tiny_pool.words(folder), str(folder / "bm25"))
+  tiny.write_pool(folder)
+  modes.run(tiny.pool_config(folder, "triplet"), str(folder / "triplet"))
+  modes.run(tiny.pool_config(folder, ranker="bm25"), str(folder / "bm25"))
   modes.run(
-    tiny_pool.config(folder, "crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
+    tiny.pool_config(folder, "crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
     str(folder / "cross"),
   )
   return folder
@@ -184,7 +184,7 @@ def task_of(folder, empty="", **changes):
     pools[empty] = Pool(pool.passages, ())
   data = type("Data", (), {"name": "x", "pools": pools})
   settings = {"mode": "train", "evaluation__splits": ("test",), **changes}
-  return tasks.Retrieve(tiny_pool.config(folder, "triplet", **settings), data, None)
+  return tasks.Retrieve(tiny.pool_config(folder, "triplet", **settings), data, None)
 
 
 def run_file(path, listed):

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-import tiny_pool
+import tiny
 
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
@@ -179,8 +179,8 @@ HELD = {"data.holdout": 0.2, "evaluation.splits": ("heldout", "dev", "dev+test")
 def test_what_a_sweep_chooses_by(pool, metric, chosen_on, then, tmp_path):
   base, settings = LEXICAL, HELD
   if pool:
-    tiny_pool.write(tmp_path)
-    (tmp_path / "config.json").write_text(tiny_pool.words(tmp_path).to_json())
+    tiny.write_pool(tmp_path)
+    (tmp_path / "config.json").write_text(tiny.pool_config(tmp_path, ranker="bm25").to_json())
     base, settings = f"configs/rerun.py:{tmp_path / 'config.json'}", {}
   jobs = sweep.plan(base, [*POINT, {"model.name": "bm25"}], settings=settings)
   assert [job.title for job in jobs] == ["model.name=bm25 (base)", "model.name=word_overlap"]
