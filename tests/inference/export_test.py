@@ -11,7 +11,6 @@ import pytest
 import tiny
 import tiny_encoders
 import yaml
-from probe_system import Probe
 
 import as2jax
 from as2jax.commands import app
@@ -22,6 +21,7 @@ from as2jax.evaluation import results
 from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.biencoder import SentenceBert
+from as2jax.models.cete import FeatureBased
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.system import exported_form
 from as2jax.runtime.errors import InputError
@@ -226,7 +226,10 @@ class Louder(Triplet):
     (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.* reads 'cls' alone"),
     (lambda e: CrossEncoder(e, "cls", False, 0.1, head="cosine"), "'cosine'.* train with .*'mean'"),
     (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
-    (lambda e: Probe(e, 4, 0.0), "Probe has no counterpart"),
+    (
+      lambda e: FeatureBased(0, 8, 0.2, "none", 1.0, "pre", "float32"),
+      "FeatureBased has no counter",
+    ),
     (lambda e: Louder(e, "mean", "cosine"), "Louder has no counterpart"),
   ],
 )

@@ -1,6 +1,8 @@
 """The train step, on a model with batch norm, two loss terms, a penalty and a frozen part; over cores."""
 
+import dataclasses
 import re
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -8,19 +10,78 @@ import numpy as np
 import optax
 import pytest
 import tiny
-from probe_system import Probe, ProbeLoss, ProbeOutput
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float
 from step_batches import batch, batcher, make, run
 
+from as2jax.data.batches.batch import Batch
 from as2jax.data.batches.batcher import stack
 from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import take
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.models.losses import SoftmaxCrossEntropy
+from as2jax.models.losses import Loss, SoftmaxCrossEntropy, Term
+from as2jax.models.system import System
 from as2jax.runtime import devices, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, optimizers
 from as2jax.training import state as states
 from as2jax.training.step import gradient_sums, make_train_step, term_norms
+
+
+@struct.dataclass
+class ProbeOutput:
+  """Scores of (question, candidate) and the difference of their normalised vectors."""
+
+  scores: Float[Array, "s e"]
+  difference: Float[Array, "s e d"]
+
+
+class Probe(System):
+  """Uses everything the loop offers: it proves the loop, not an idea.
+
+  Mean of token vectors → batch norm over real units → dropout → linear map → dot product.
+  """
+
+  encoder: nn.Module
+  width: int
+  dropout: float
+
+  score_names: ClassVar[tuple[str, ...]] = ("dot",)
+
+  @nn.compact
+  def __call__(self, batch: Batch, *, train: bool) -> ProbeOutput:
+    units = pool(self.encoder(batch.tokens, train=train), batch.tokens, batch.units, "mean")
+    real = (batch.units.length > 0)[..., None]
+    units = nn.BatchNorm(use_running_average=not train, momentum=0.9, name="norm")(
+      units, mask=jnp.broadcast_to(real, units.shape)
+    )
+    units = nn.Dropout(self.dropout, deterministic=not train)(jnp.where(real, units, 0.0))
+    vectors = nn.Dense(self.width, name="map")(units)
+    question, candidate = (take(vectors, batch.examples.members[..., k]) for k in range(2))
+    return ProbeOutput(jnp.sum(question * candidate, -1), question - candidate)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeLoss(Loss):
+  """A mean of cross entropies, a scaled sum of distances that fades in, and an L2 penalty."""
+
+  gamma: float
+  weight: float
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    labels = batch.examples.labels[..., 0]
+    mask = batch.examples.mask
+    entropy = nn.softplus(output.scores) - output.scores * labels
+    distance = jnp.sum(jnp.square(output.difference), -1) * jnp.minimum(progress, 1.0)
+    return {
+      "entropy": Term(entropy, mask),
+      "distance": Term(distance, mask * labels, "sum", self.gamma),
+    }
+
+  def penalty(self, params) -> dict[str, Array]:
+    return {"penalty": self.weight * jnp.sum(jnp.square(params["map"]["kernel"]))}
+
 
 LOSS = ProbeLoss(gamma=0.1, weight=0.01)
 
