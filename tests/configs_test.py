@@ -7,8 +7,9 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-import sharding_rules
 import tiny
+import tiny_cassie
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 from ml_collections import ConfigDict
 
 from as2jax import main
@@ -18,6 +19,8 @@ from as2jax.config.overrides import LATER, differences, flatten
 from as2jax.inference import modes
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
+from as2jax.training import state as states
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Words of a file's own, each alone and on the sample; the first kind also with every other word.
@@ -279,6 +282,63 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   assert set(flatten(base.get_config())) - read == set()
 
 
+P = PartitionSpec
+# What each leaf of a state must be split by, said once more, by the names of layers.
+MESH = AbstractMesh((2, 2, 2, 1), sharding.AXES, axis_types=(AxisType.Auto,) * 4)
+READ = ("query", "key", "value", "relative", "intermediate")  # read the hidden vectors
+
+
+def wanted(path: str, transformer: bool) -> tuple:
+  """The axes of the last two dimensions of a leaf whose sizes are even."""
+  *_, above, name = ("", *path.split("/"))
+  if not transformer:
+    return ()
+  if path.endswith("encoder/embeddings/word"):
+    return ("tensor", "fsdp")
+  if "encoder/layers/" in path and name == "kernel":
+    assert above in (*READ, "output"), path
+    return ("fsdp", "tensor") if above in READ else ("tensor", "fsdp")
+  if path.endswith("pooler/kernel"):
+    return ("fsdp", None)
+  return ()
+
+
+def assert_rules(state, *, transformer: bool) -> int:
+  """Checks every leaf, moments like their parameters; returns how many are split."""
+  shapes = jax.eval_shape(lambda: state)
+  actual = jax.tree_util.tree_flatten_with_path(sharding.tree_shardings(shapes, MESH))[0]
+  leaves, specs = dict(jax.tree_util.tree_flatten_with_path(shapes)[0]), {}
+  for path, leaf in actual:
+    name = "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
+    axes = wanted(name, transformer)
+    assert all(size % 2 == 0 for size in leaves[path].shape[-len(axes) :] if axes), name
+    lead = (None,) * (len(leaves[path].shape) - len(axes)) if axes else ()
+    assert leaf.spec == P(*lead, *axes), (name, leaf.spec)
+    specs[name] = leaf.spec
+  parameters = {
+    name.partition("/")[2]: spec for name, spec in specs.items() if name.startswith("trainable/")
+  }
+  moments = {name: spec for name, spec in specs.items() if "/mu/" in name or "/nu/" in name}
+  for name, spec in moments.items():
+    assert spec == parameters[name.partition("u/")[2]], name
+  assert len(moments) in (0, 2 * len(parameters))
+  return sum(spec != P() for spec in specs.values())
+
+
+def test_every_leaf_of_a_state_has_its_rule():
+  """XLNet under CASSIE; the test below walks the states of all configs."""
+  net = tiny_cassie.model(encoder=tiny_cassie.xlnet())
+  state = states.shapes(
+    net,
+    tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]]),
+    seeds=(0,),
+    mesh=sharding.make_mesh(),
+    lr_multipliers=(),
+    optimizer=optimizers.from_config(base.get_config().optimizer),
+  )
+  assert assert_rules(state, transformer=True) >= 3 * 7
+
+
 @pytest.mark.parametrize(
   "name", [*STRUCTURES, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)]
 )
@@ -301,7 +361,7 @@ def test_every_structure_passes_the_shapes_of_its_step(name):
   transformer = config.encoder.name in ("auto", "sentence_bert", "reranker") and (
     config.model.name != "feature_based"
   )
-  assert bool(sharding_rules.assert_rules(state, transformer=transformer)) == transformer
+  assert bool(assert_rules(state, transformer=transformer)) == transformer
   new, scalars = traced.out_info
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
   assert shapes(new) == shapes(state)
