@@ -11,9 +11,11 @@ tree may change all of its insides. Status 1 where anything differs.
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -32,6 +34,27 @@ QUESTIONS = [
   ("what is 007", "null", "The agent 007 is a spy; he drives."),
 ]
 COMPILED = ("triplet", "cassie", "cross_vae")
+BREAK = (
+  f"import sys; sys.path.insert(0, {str(HERE)!r}); import compare_trees as c; print(c.broken())"
+)
+
+PARTS = (
+  "Dr. Smith went to Washington, D.C. in 1995.", "He said: \"No!\" and left.", "Prices rose 3.5% (see Fig. 2).",
+  "What now?", "e.g. apples, i.e. fruit.", "The U.S. Army is large.", "It ended... or did it?", "- a list item",
+  "Mr. J. R. Tolkien wrote it.", "See http://a.b/c.d?e=f.", "“Quoted,” she said.", "No. 5 is alive!", "A\nline break.",
+  "Really?! Yes.", "The end of St. Louis vs. Chicago.", "日本語の文。次の文。", "p. 34, pp. 5-6.", "Etc. etc.",
+)  # fmt: skip
+
+
+def broken() -> str:
+  """Return where 500 texts are broken into sentences, a line each, by the tree on the path."""
+  from as2jax.data.text.sentences import sentence_spans
+
+  rng, lines = random.Random(0), []
+  for number in range(500):
+    text = " ".join(rng.choices(PARTS, k=1 + number % 7))
+    lines.append(f"{list(itertools.chain(*sentence_spans(text)))}\n")
+  return "".join(lines)
 
 
 def tables(folder: pathlib.Path) -> dict[str, str]:
@@ -137,7 +160,7 @@ def record(tree: pathlib.Path, encoder: str, out: pathlib.Path, only: list[str])
         found[f"files: {file} by {run}"] = ranked.read_text() if ranked.exists() else said
         ranked.unlink(missing_ok=True)
   if "sentences" in only:
-    found["sentences"] = call(tree, cache, str(HERE / "break_texts.py"))
+    found["sentences"] = call(tree, cache, "-c", BREAK)
   if "compile" in only:
     for name in COMPILED:
       job = f"rerun:{out / 'runs' / name / 'config.json'}"
