@@ -5,7 +5,7 @@ Needs the system's chromium and chromedriver, and selenium; it skips without the
 
 import shutil
 
-import page_cases
+import page_test
 import pytest
 
 from as2jax.report import make
@@ -98,14 +98,14 @@ def test_columns_sort_and_filters_keep_what_they_name(browser, page):
 
 
 def test_hostile_texts_are_shown_and_execute_nothing(browser, tmp_path):
-  run = page_cases.hostile_run(tmp_path)
+  run = page_test.hostile_run(tmp_path)
   from urllib.parse import quote
 
   find = opened(browser, quote(str(run / make.NAME)))
-  assert page_cases.HOSTILE in find("#per-question tbody button")[0].text
+  assert page_test.HOSTILE in find("#per-question tbody button")[0].text
   find("#per-question tbody button")[0].click()
   until(lambda: find(".panel li"))
-  assert page_cases.HOSTILE in find(".panel li div > span")[0].text
+  assert page_test.HOSTILE in find(".panel li div > span")[0].text
   assert browser.title == run.name and not find("main img")
   assert browser.get_log("browser") == []
 

@@ -2,17 +2,19 @@
 
 import base64
 import hashlib
+import html.parser
 import json
 import pathlib
 import re
 import shlex
 import shutil
+import zlib
 
 import numpy as np
-import page_cases
 import pytest
 
 from as2jax.commands import app
+from as2jax.config import base, check, recipes
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
@@ -24,6 +26,69 @@ from as2jax.report.runs import licence
 from configs import wikiqa_baseline
 
 SECTIONS = ["verdict", "answering", "questions", "explanations", "identity"]
+HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\"'& שלום 🧊"
+
+
+class Page(html.parser.HTMLParser):
+  """The elements of a page: [(tag, attributes, text up to the next tag)]."""
+
+  def __init__(self, text):
+    super().__init__(convert_charrefs=True)
+    self.elements, self.text = [], text
+    self.feed(text)
+    self.close()
+
+  def handle_starttag(self, tag, attrs):
+    self.elements.append((tag, dict(attrs), []))
+
+  def handle_data(self, data):
+    if self.elements:
+      self.elements[-1][2].append(data)
+
+  def handle_endtag(self, tag):
+    if tag in ("script", "style"):
+      self.elements.append(("", {}, []))  # takes the text between elements
+
+  def of(self, tag, **wanted):
+    return [
+      (attributes, text[0] if tag in ("script", "style") else "".join(text).strip())
+      for name, attributes, text in self.elements
+      if name == tag and all(attributes.get(key) == value for key, value in wanted.items())
+    ]
+
+  def candidates(self):
+    """What the packed chunks hold, one entry a question."""
+    listed = []
+    for attributes, text in self.of("script", type="text/plain"):
+      assert attributes["id"] == f"chunk-{len(listed) // runs.CHUNK}"
+      listed += json.loads(zlib.decompress(base64.b64decode(text)))
+    return listed
+
+
+def hostile_run(folder):
+  """A run on questions whose texts and ids are hostile."""
+  rows = ["question_id\tquestion\tcandidate_id\tcandidate\tlabel\tprevious\tnext\ttitle"]
+  for n in range(4):
+    around = [
+      "",
+      *(f"{c} {HOSTILE}" for c in range(3)),
+      "",
+    ]  # the sentences of a document, in order
+    for c in range(3):
+      rows.append(
+        f"Q{n}\t{n} {HOSTILE}\t{HOSTILE.replace(' ', '_')}{c}\t{around[c + 1]}\t{int(c == n % 3)}\t"
+        f"{around[c]}\t{around[c + 2]}\t{HOSTILE}"
+      )
+  file = folder / "own.tsv"
+  file.write_text("\n".join(rows) + "\n")
+  config = recipes.baseline(base.get_config(), "word_overlap")
+  config.data.name, config.data.test, config.data.dev = "files", str(file), str(file)
+  config.data.train = str(file)
+  config.evaluation.splits = ("dev", "test")
+  check.check(config.lock())
+  target = folder / "<img src=x onerror=alert(2)>"
+  modes.run(config, str(target))
+  return target
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +97,7 @@ def page_of_two(finished_run, tmp_path_factory):
   folders = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
   target = tmp_path_factory.mktemp("page") / "report.html"
   make.make(folders, target)
-  return page_cases.Page(target.read_text()), folders
+  return Page(target.read_text()), folders
 
 
 def results(folder):
@@ -104,7 +169,7 @@ def test_the_verdict_names_the_better_system_and_what_speaks_against_it(
   finished_run, tmp_path, capsys
 ):
   folders = [str(finished_run(name)) for name in ("word_overlap", "triplet")]
-  shown = page_cases.Page(make.make(folders, tmp_path / "x.html").read_text())
+  shown = Page(make.make(folders, tmp_path / "x.html").read_text())
   (_, verdict), *_ = shown.of("p", **{"class": "behind"})
   mean = [results(folder)["map[sample-clean/test]"]["mean"] for folder in folders]
   capsys.readouterr()
@@ -138,7 +203,7 @@ def test_the_verdict_names_the_better_system_and_what_speaks_against_it(
 
 def test_the_card_says_what_data_and_runs_are(finished_run, tmp_path):
   run = finished_run("triplet")
-  shown = page_cases.Page(make.make([str(run)], tmp_path / "x.html").read_text())
+  shown = Page(make.make([str(run)], tmp_path / "x.html").read_text())
   content = json.loads((run / "results.json").read_text())
   cells = [text for _, text in shown.of("td")]
   assert content["data"]["splits"]["test"]["fingerprint"][:12] in cells
@@ -157,7 +222,7 @@ def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, mon
   twice = [option.replace("map", "map,mrr") for option in options]
   assert app.run(["report", *runs, "-o", "a page.html", *twice]) == 0
   page_text = pathlib.Path("a page.html").read_text()
-  (_, code), *_ = page_cases.Page(page_text).of("code")
+  (_, code), *_ = Page(page_text).of("code")
   report = shlex.split(code)
   assert {*runs, *twice} <= set(report)
   assert page_cases.Page(page_text).of("title")[0][1] == "bm25 · Shared words"
@@ -195,7 +260,7 @@ def test_a_pools_questions_have_what_both_systems_found(tmp_path):
     modes.run(config.lock(), str(folders[-1]))
   assert [(folder / make.NAME).exists() for folder in folders] == [True, False]
   make.make(list(map(str, folders)), tmp_path / "x.html")
-  shown = page_cases.Page((tmp_path / "x.html").read_text())
+  shown = Page((tmp_path / "x.html").read_text())
   assert "MRR" in shown.of("p", **{"class": "behind"})[0][1]
   assert "ranks a right answer first in" in shown.of("p", **{"class": "verdict"})[0][1]
   ids = [text for _, text in shown.of("small")]
@@ -222,17 +287,17 @@ def test_ranks_and_scores_of_a_question():
 
 
 def test_hostile_texts_stay_texts(tmp_path):
-  run = page_cases.hostile_run(tmp_path)
-  shown = page_cases.Page((run / make.NAME).read_text())
+  run = hostile_run(tmp_path)
+  shown = Page((run / make.NAME).read_text())
   scripts = shown.of("script")
   assert [a.get("type") for a, _ in scripts] == ["application/json", "text/plain", None]
   assert scripts[-1][1] == make.resource("page.js")
   assert not shown.of("img")
   assert not [name for _, a, _ in shown.elements for name in a if name.startswith("on")]
   texts = [text for question in shown.candidates() for _, text, _ in question["c"]]
-  assert any(page_cases.HOSTILE in text for text in texts)
-  assert any(page_cases.HOSTILE in text for a, text in shown.of("span") if "title" in a)
-  assert f"0 {page_cases.HOSTILE}" in [text for _, text in shown.of("button")]
+  assert any(HOSTILE in text for text in texts)
+  assert any(HOSTILE in text for a, text in shown.of("span") if "title" in a)
+  assert f"0 {HOSTILE}" in [text for _, text in shown.of("button")]
   assert shown.of("title")[0][1] == run.name
 
 
@@ -259,7 +324,7 @@ def test_the_command_and_the_run_write_it(finished_run, tmp_path, monkeypatch):
   run, other = str(finished_run("bm25")), str(finished_run("word_overlap"))
   monkeypatch.chdir(tmp_path)
   assert app.run(["report", run, other, "-o", "a.html", "--metrics=mrr,map"]) == 0
-  verdict = lambda path: page_cases.Page(path.read_text()).of("p", **{"class": "behind"})[0][1]
+  verdict = lambda path: Page(path.read_text()).of("p", **{"class": "behind"})[0][1]
   again = open_run(other).report(tmp_path / "b.html", against=[run], metrics=("mrr", "map"))
   assert "MRR" in verdict(again) and verdict(again) == verdict(tmp_path / "a.html")
 
@@ -267,7 +332,7 @@ def test_the_command_and_the_run_write_it(finished_run, tmp_path, monkeypatch):
 def test_a_run_file_made_elsewhere_stands_beside_a_run(finished_run, tmp_path):
   run, other = finished_run("bm25"), tmp_path / "llm.trec"
   shutil.copy(finished_run("word_overlap") / "eval/test/run.trec", other)
-  shown = page_cases.Page(make.make([str(run), str(other)], tmp_path / "x.html").read_text())
+  shown = Page(make.make([str(run), str(other)], tmp_path / "x.html").read_text())
   entry = results(finished_run("word_overlap"))["map[sample-clean/test]"]
   assert figures(shown)[1][1].startswith(f"{entry['mean']:.4f} ± ")
   assert all(question["s"][1] for question in shown.candidates())
