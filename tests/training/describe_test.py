@@ -3,12 +3,10 @@
 from typing import ClassVar
 
 import jax
-import numpy as np
 import pytest
 import tiny
 import tiny_encoders
 from flax import linen as nn
-from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from as2jax.config import jobs
@@ -87,37 +85,21 @@ def primitives(jaxpr, names=None):
   return names
 
 
+PAPERS = """wikiqa_siamese wikiqa_triplet:roberta,large wikiqa_loct:xlnet wikiqa_crossencoder:roberta
+  squad_cross_vae squad_dual_vae squad_dual_gru:mlp trecqa_cete:bert_large trecqa_m2snet
+  wikiqa_cassie:joint wikiqa_cete:elmo wikiqa_baseline:infersent wikiqa_baseline:elmo""".split()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "name, millions",
-  [
-    ("configs/wikiqa_siamese.py", 108.9),
-    ("configs/wikiqa_triplet.py:roberta,large", 354.3),
-    ("configs/wikiqa_loct.py:xlnet", 116.7),
-    ("configs/wikiqa_crossencoder.py:roberta", 124.1),
-    ("configs/squad_cross_vae.py", None),
-    ("configs/squad_dual_vae.py", None),
-    ("configs/squad_dual_gru.py:mlp", None),
-    ("configs/trecqa_cete.py:bert_large", None),
-    ("configs/trecqa_m2snet.py", None),
-    ("configs/wikiqa_cassie.py:joint", None),
-    ("configs/wikiqa_cete.py:elmo", None),
-    ("configs/wikiqa_baseline.py:infersent", None),
-    ("configs/wikiqa_baseline.py:elmo", 93.6),
-  ],
-)
-def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
+@pytest.mark.parametrize("name", PAPERS)
+def test_paper_sizes_pass_the_shapes_of_their_steps(name):
+  """Of how many parameters an encoder is stands in encoders/parity_test.py and elmo_test.py."""
   config = jobs.load(name)
   steps = traced(config)
   assert ("train" in steps) == (config.loss.name != "none")
   for step in steps.values():  # one program: every loop has a length, no host takes part
     actual = primitives(step.jaxpr.jaxpr)
     assert "while" not in actual and not any("callback" in name for name in actual)
-  params = flatten_dict(steps["predict"].in_avals[0][0]["params"], sep="/")
-  sizes = {path: np.prod(x.shape) for path, x in params.items()}
-  encoder = sum(n for path, n in sizes.items() if path.startswith("encoder/"))
-  if millions:
-    assert encoder / 1e6 == pytest.approx(millions, abs=0.1)
 
 
 @pytest.mark.parametrize(
