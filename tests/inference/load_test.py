@@ -52,7 +52,11 @@ def test_the_published_minilm_scores_as_its_library():
   assert ranker.source == name
   model = library.SentenceTransformer(str(resolve(name)), device="cpu")
   assert ranker.config.data.max_length == model.max_seq_length == 256
-  texts = [*TEXTS, "glaciers melt slowly " * 100]
+  texts = [
+    *TEXTS,
+    "\u201cQuotes\u201d \u2014 \u6771\u4eac and emoji \U0001f600",
+    "glaciers melt slowly " * 100,
+  ]
   expected = model.similarity(model.encode([QUESTION]), model.encode(texts))[0]
   np.testing.assert_allclose(
     ranker.scores([(QUESTION, text) for text in texts]), expected, atol=1e-5
