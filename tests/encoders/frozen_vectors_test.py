@@ -24,6 +24,7 @@ from as2jax.encoders import open_encoder, piece_vectors, static, transformer_fol
 from as2jax.encoders.elmo import word_characters
 from as2jax.encoders.frozen_vectors import FrozenEncoder, word_table
 from as2jax.encoders.frozen_vectors import key as vectors_key
+from as2jax.evaluation import results
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
@@ -40,10 +41,6 @@ def glove(path):
   table = np.random.default_rng(0).normal(size=(len(words), 8))
   word_vectors.write(path, words, table.astype(np.float32))
   return lambda config: recipes.static(config, str(path), lower=True)
-
-
-def results(run):
-  return json.loads((run / "results.json").read_text())
 
 
 def words_alone(parts, texts):
@@ -143,13 +140,13 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
     cache = tmp_path / f"cache-{name}"
     job_config = feature_based(folder, cache, epochs=epochs, seeds=seeds)
     modes.run(job_config, str(tmp_path / name))
-    content = results(tmp_path / name)
+    content = results.read(tmp_path / name)
     calls[name] = content["inputs"]["frozen_vectors"]["encoder_calls"]
     assert content["seeds"][0]["steps"] > 0
   assert calls["one"] == calls["two"] > 0
   before = {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")}
   modes.run(job_config, str(tmp_path / "again"))
-  again = results(tmp_path / "again")
+  again = results.read(tmp_path / "again")
   assert again["inputs"]["frozen_vectors"] == {"storage": "float32", "encoder_calls": 0}
   assert again["metrics"] == content["metrics"]
   assert {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")} == before

@@ -25,6 +25,7 @@ from as2jax.encoders import (
 )
 from as2jax.encoders import family as families
 from as2jax.encoders.bert import BertEncoder
+from as2jax.evaluation import results
 from as2jax.inference import modes
 from as2jax.inference.export import export
 from as2jax.runtime import registry
@@ -67,10 +68,6 @@ def untrained(job_config):
   return job_config
 
 
-def results(workdir):
-  return json.loads((workdir / "results.json").read_text())
-
-
 @pytest.mark.parametrize(
   "kind, model",
   [
@@ -85,7 +82,7 @@ def test_systems_train_on_other_transformers(kind, model, tmp_path):
   folder = tiny_encoders.folder(kind, tmp_path / kind)
   options = {"model__pooler": True} if model == "crossencoder" else {}
   modes.run(config(model, encoder__pretrained=str(folder), **options), str(tmp_path / "run"))
-  content = results(tmp_path / "run")
+  content = results.read(tmp_path / "run")
   assert content["weights"]["family"] == kind and content["seeds"][0]["steps"] > 0
   if model == "crossencoder":
     assert content["weights"]["pooler"] == "random"  # neither has a trained one
@@ -138,7 +135,7 @@ def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   job_config = untrained(config("triplet", static(path)))
   run = tmp_path / "run"
   modes.run(job_config, str(run))
-  content = results(run)
+  content = results.read(run)
   statistics = content["weights"]["words"]
   assert content["weights"]["family"] == "static" and statistics["oov_tokens"] > 0
   assert content["seeds"][0]["steps"] == 0 and content["deterministic"] is True
@@ -166,13 +163,13 @@ def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
   (run / open_encoder.ENCODER_FOLDER).mkdir(exist_ok=True)
   (run / open_encoder.ENCODER_FOLDER / "vectors.json").write_text("{}")  # of another config
   modes.run(untrained(config("triplet", static(vectors))), str(run))
-  assert results(run)["weights"]["words"]["markers"] == []
+  assert results.read(run)["weights"]["words"]["markers"] == []
 
 
 def test_elmo_reads_every_word_by_its_characters(tmp_path):
   run = tmp_path / "run"
   modes.run(untrained(config("triplet", tiny_elmo.recipe(tmp_path / "elmo"))), str(run))
-  assert 0 < results(run)["metrics"]["map[sample-clean/test]"]["mean"] < 1
+  assert 0 < results.read(run)["metrics"]["map[sample-clean/test]"]["mean"] < 1
   assert not (run / open_encoder.ENCODER_FOLDER).exists()  # any word will do
 
 
@@ -274,8 +271,8 @@ def test_a_family_of_a_users_file_is_read_trains_ranks_and_is_exported(family, f
     "siamese", "grouped", epochs=1, data__train_fraction=0.1, encoder__pretrained=str(folder)
   )
   modes.run(config, str(tmp_path / "run"))
-  results = json.loads((tmp_path / "run" / "results.json").read_text())
-  assert results["weights"]["family"] == family.name and results["seeds"][0]["steps"] > 0
+  content = results.read(tmp_path / "run")
+  assert content["weights"]["family"] == family.name and content["seeds"][0]["steps"] > 0
   exported = export(tmp_path / "run", tmp_path / "exported")
   stated = json.loads((exported / hub.CONFIG).read_text())
   assert (stated["model_type"], stated["architectures"]) == (family.name, ["TinyModel"])

@@ -17,6 +17,7 @@ from as2jax import main
 from as2jax.commands import app
 from as2jax.config import check, jobs
 from as2jax.data.inputs import protocol as fitted
+from as2jax.evaluation import results
 from as2jax.experiments import sweep
 from as2jax.inference import modes
 from as2jax.models.crossencoder import CrossEncoder
@@ -63,10 +64,6 @@ def trained(config, tmp_path_factory):
   return run
 
 
-def results(run, name="results.json"):
-  return json.loads((run / name).read_text())
-
-
 def logged(run, name):
   rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
   return np.asarray([row[name] for row in rows if name in row])
@@ -80,8 +77,8 @@ def test_it_trains_with_its_loss_and_its_input(trained, config):
   losses = logged(trained, "logistic")
   third = len(losses) // 3
   assert third > 2 and np.mean(losses[-third:]) < 0.9 * np.mean(losses[:third])
-  assert results(trained)["parameters"]["all"] > 0
-  identity = results(trained)["identity"]
+  assert results.read(trained)["parameters"]["all"] > 0
+  identity = results.read(trained)["identity"]
   assert identity["package"] == version.source_digest() != identity["code"]
   learnt = tiny.best_parameters(trained)
   assert learnt["my_length/kernel"].shape == (1, 1, 1) and learnt["my_map/kernel"].shape[-1] == 8
@@ -91,7 +88,8 @@ def test_it_trains_with_its_loss_and_its_input(trained, config):
 
 def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
   modes.run(config(mode="evaluate"), str(trained))
-  again, before = results(trained, "evaluation.json")["metrics"], results(trained)["metrics"]
+  names = "evaluation.json", "results.json"
+  again, before = (results.read(trained, name)["metrics"] for name in names)
   assert again and all(before[name] == entry for name, entry in again.items())
   asked = tmp_path / "asked.tsv"
   rows = "what is ice\tfrozen water\nwhat is ice\ta stone that is very heavy indeed\n"
