@@ -1,6 +1,6 @@
-"""Runs jobs one after another on so many devices of one process, or as one of several.
+"""Runs jobs one after another on so many devices of one process, or as one of two.
 
-python hosts_program.py JOBS.json DEVICES [PORT PROCESS [PROCESSES]]: each job is {name, system, folder,
+python hosts_program.py JOBS.json DEVICES [PORT PROCESS]: each job is {name, system, folder,
 overrides, signal_at}; `signal_at` is {process, step, number}: that process sends itself the signal of that
 number (SIGTERM) after that step.
 Ends with the status of the last job: 0, or 75 where it was told to end.
@@ -16,7 +16,7 @@ import time
 import jax
 
 
-def main(jobs: str, devices: str, port: str = "", process: str = "", count: str = "2") -> int:
+def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
   jax.config.update("jax_platforms", "cpu")
   jax.config.update("jax_num_cpu_devices", int(devices))
   # What is compared is arithmetic, not speed: half the time of compilation.
@@ -28,8 +28,8 @@ def main(jobs: str, devices: str, port: str = "", process: str = "", count: str 
   if port:
     # A busy machine may stop both processes for minutes.
     processes.HEARTBEAT = int(os.environ.get("HOSTS_HEARTBEAT", "600"))
-    processes.start(f"127.0.0.1:{port}", int(count), int(process))
-    assert jax.device_count() == int(count) * int(devices) and jax.process_index() == int(process)
+    processes.start(f"127.0.0.1:{port}", 2, int(process))
+    assert jax.device_count() == 2 * int(devices) and jax.process_index() == int(process)
   preemption.listen()
   if processes.first():
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)

@@ -169,14 +169,22 @@ def free_port() -> int:
     return free.getsockname()[1]
 
 
-def best_parameters(folder, group="") -> dict[str, np.ndarray]:
-  """The trainable parameters of a run's last best checkpoint, on one device, by path; of several
-  seeds that of `group`, `seed-<k>`."""
+def best_parameters(folder) -> dict[str, np.ndarray]:
+  """The trainable parameters of a run's last best checkpoint, on one device, by path."""
+  return _trainable(folder, "best", "variables")
+
+
+def final_parameters(folder) -> dict[str, np.ndarray]:
+  """Those of its last whole state."""
+  return _trainable(folder, "latest", "state")
+
+
+def _trainable(folder, kind, part):
   import orbax.checkpoint as ocp
 
-  kept = pathlib.Path(folder).absolute() / "checkpoints" / group / "best"
+  kept = pathlib.Path(folder).absolute() / "checkpoints" / kind
   step = max(int(p.name) for p in kept.iterdir() if p.name.isdigit())
-  reader, path = ocp.StandardCheckpointer(), kept / str(step) / "variables"
+  reader, path = ocp.StandardCheckpointer(), kept / str(step) / part
   alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   target = jax.tree.map(
     lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone),

@@ -14,6 +14,7 @@ import pytest
 import tiny
 import tiny_systems
 
+from as2jax.evaluation import results
 from as2jax.training import checkpoints
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
@@ -27,7 +28,7 @@ STOPPED = "crossencoder"  # of eight steps
 PAIRED = ("triplet", "crossencoder", "cassie", "m2snet")
 
 
-def start(folder, jobs, devices, port="", process="", count=2):
+def start(folder, jobs, devices, port="", process=""):
   """A process of `hosts_program`; its output is in `folder`."""
   folder.mkdir(parents=True, exist_ok=True)
   name = f"log-{len(list(folder.iterdir()))}.txt"
@@ -45,7 +46,6 @@ def start(folder, jobs, devices, port="", process="", count=2):
     str(devices),
     str(port),
     str(process),
-    str(count),
   ]
   with open(folder / name, "w") as log:
     return subprocess.Popen(command, env=env, stdout=log, stderr=log), folder / name
@@ -61,10 +61,10 @@ def finish(started, status=0, seconds=900):
       process.wait()
 
 
-def several(folder, jobs, count=2):
-  """The same jobs as so many processes, of eight devices together."""
+def several(folder, jobs):
+  """The same jobs as two processes, of eight devices together."""
   port = tiny.free_port()
-  return [start(folder / f"process-{k}", jobs, 8 // count, port, k, count) for k in range(count)]
+  return [start(folder / f"process-{k}", jobs, 4, port, k) for k in range(2)]
 
 
 def every_job(folder, split, systems=tiny_systems.SYSTEMS):
@@ -99,10 +99,6 @@ def rows(folder):
   return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def results(folder):
-  return json.loads((folder / "results.json").read_text())
-
-
 def assert_same_run(one, other):
   """The losses of three steps to 1e-5, the metrics before and after training and at the end."""
   a, b = rows(one), rows(other)
@@ -121,7 +117,7 @@ def assert_same_run(one, other):
     assert others[0] == pytest.approx(others[1], abs=5e-3)
     assert before == pytest.approx(after, rel=1e-6, abs=1e-9)
   log_rows = [
-    {name: entry["mean"] for name, entry in results(folder)["metrics"].items()}
+    {name: entry["mean"] for name, entry in results.read(folder)["metrics"].items()}
     for folder in (one, other)
   ]
   assert log_rows[0] == pytest.approx(log_rows[1], abs=1e-9) and log_rows[0]
@@ -136,21 +132,9 @@ def assert_same_run(one, other):
 def test_the_number_of_devices_and_processes_changes_no_number(runs, topology, name):
   system = SPLIT[name][0] if name in SPLIT else name
   assert_same_run(runs / "one" / system, runs / topology / name)
-  execution = results(runs / topology / name)["execution"]
+  execution = results.read(runs / topology / name)["execution"]
   assert execution["devices"] == 8
   assert execution["processes"] == {"eight": 1, "two": 2}[topology]
-
-
-def final_parameters(folder):
-  """The parameters of the last whole state, on one device."""
-  import orbax.checkpoint as ocp
-
-  latest = folder / "checkpoints" / "latest"
-  step = max(int(p.name) for p in latest.iterdir() if p.name.isdigit())
-  reader, path = ocp.PyTreeCheckpointHandler(), latest / str(step) / "state"
-  tree = reader.metadata(path).tree
-  host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-  return reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))["trainable"]
 
 
 @pytest.mark.slow
@@ -170,8 +154,8 @@ def test_the_host_of_a_killed_process_is_named_and_both_go_on(runs, tmp_path, mo
   assert place in lines[-1] and "the same command" in lines[-1], lines
   assert not (killed / "results.json").exists()
   finish(several(tmp_path / "again", [job]))
-  assert results(killed)["metrics"] == results(whole)["metrics"]
-  one, other = final_parameters(whole), final_parameters(killed)
+  assert results.read(killed)["metrics"] == results.read(whole)["metrics"]
+  one, other = tiny.final_parameters(whole), tiny.final_parameters(killed)
   assert {path: value.tobytes() for path, value in one.items()} == {
     path: value.tobytes() for path, value in other.items()
   }
@@ -196,9 +180,9 @@ def test_sigterm_to_one_of_two_processes_and_a_restart_on_half_the_devices(runs,
   assert 0 < position["step"] == position["begin"] == max(kept) < 8
   job = {"name": "again", "system": STOPPED, "folder": str(stopped), "overrides": {}}
   finish([start(tmp_path, [job], 4)])
-  assert results(stopped)["execution"]["devices"] == 4
+  assert results.read(stopped)["execution"]["devices"] == 4
   assert_same_run(whole, stopped)
-  one, other = final_parameters(whole), final_parameters(stopped)
+  one, other = tiny.final_parameters(whole), tiny.final_parameters(stopped)
   assert set(one) == set(other)
   for path, value in one.items():
     # The gradient of a key's bias is 0 but for rounding, which Adam makes as large as any other.

@@ -82,9 +82,7 @@ def test_a_damaged_checkpoint_is_made_again_to_the_bit(undisturbed, tmp_path, da
 def assert_same(folder, again, done, content):
   """Results, parameters, rows of the log and files are those of the run that was not disturbed."""
   assert comparable(again) == comparable(content)
-  one, other = tiny.best_parameters(done), tiny.best_parameters(folder)
-  for path, a in one.items():
-    np.testing.assert_array_equal(a, other[path], path)
+  tiny.assert_same_parameters(folder, done)
   steps = lambda f: [
     (r["step"], r.get("loss"), r.get("map[sample-clean/dev]"))
     for r in map(json.loads, (f / "metrics.jsonl").read_text().splitlines())
