@@ -163,6 +163,17 @@ def pool_config(folder: pathlib.Path, preset: str = "triplet", ranker: str = "",
   return job_config.lock()
 
 
+def write_questions(path: pathlib.Path, questions, labelled: bool = True) -> str:
+  """Questions as a user's file, a candidate a line; returns its path."""
+  lines = []
+  for q in questions:
+    for c in q.candidates:
+      row = {"question_id": q.id, "question": q.text, "candidate_id": c.id, "candidate": c.text}
+      lines.append(json.dumps(row | ({"label": c.label} if labelled else {})) + "\n")
+  path.write_text("".join(lines))
+  return str(path)
+
+
 def free_port() -> int:
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))

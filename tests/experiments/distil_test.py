@@ -29,16 +29,6 @@ QUESTIONS = tuple(
 )
 
 
-def written(path, questions=QUESTIONS, labelled=True):
-  lines = []
-  for q in questions:
-    for c in q.candidates:
-      row = {"question_id": q.id, "question": q.text, "candidate_id": c.id, "candidate": c.text}
-      lines.append(json.dumps(row | ({"label": c.label} if labelled else {})))
-  path.write_text("\n".join(lines) + "\n")
-  return str(path)
-
-
 def scored(path, score, by=("question", "candidate")):
   """JSON-lines with the score of each pair."""
   rows = []
@@ -221,8 +211,8 @@ def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, mo
 def test_unlabelled_pairs_are_scored_and_learned(tmp_path, monkeypatch):
   """The student sees no label in training, and ranks as its teacher does."""
   monkeypatch.chdir(tmp_path)
-  file = written(tmp_path / "train.jsonl", labelled=False)
-  written(tmp_path / "dev.jsonl", QUESTIONS[:6])
+  file = tiny.write_questions(tmp_path / "train.jsonl", QUESTIONS, labelled=False)
+  tiny.write_questions(tmp_path / "dev.jsonl", QUESTIONS[:6])
   assert all(c.label == -1 for q in mine.to_score(file, ()) for c in q.candidates)
   teacher = scored(tmp_path / "teacher.jsonl", lambda q, i: 4.0 - 8 * i)
   assert app.run(["lab", "distill", file, f"--teacher={teacher}", "-o", "soft"]) == 0
@@ -251,7 +241,7 @@ def test_unlabelled_pairs_are_scored_and_learned(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_cross_fits_a_job(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  file = written(tmp_path / "train.jsonl")
+  file = tiny.write_questions(tmp_path / "train.jsonl", QUESTIONS)
   settings = {
     "encoder.pretrained": tiny.encoder_folder(),
     "epochs": "1",

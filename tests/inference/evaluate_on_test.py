@@ -6,6 +6,7 @@ import os
 import shutil
 
 import pytest
+import tiny
 
 import as2jax
 from as2jax.commands import app
@@ -22,19 +23,6 @@ from as2jax.runtime.errors import InputError
 def copied(finished_run, tmp_path):
   """copied(system) -> a copy of a finished run, to be written into."""
   return lambda system: shutil.copytree(finished_run(system), tmp_path / system)
-
-
-def own_file(folder):
-  """Sample's test questions as a file of a person's own, which says nothing of where it is from."""
-  rows = [
-    {"question": q.text, "candidate": c.text, "label": c.label, "question_id": q.id}
-    for q in as2jax.dataset("sample", "test").splits["test"]
-    for c in q.candidates
-  ]
-  path = folder / "own.jsonl"
-  path.parent.mkdir(exist_ok=True)
-  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-  return path
 
 
 @pytest.mark.parametrize("system", ["bm25", "triplet"])
@@ -60,14 +48,21 @@ def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
 def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   folder = copied("bm25")
   config = jobs.of_run(str(folder / "config.json")).unlock()
-  config.mode, config.evaluation.data = "evaluate", str(own_file(tmp_path))
+  own = tiny.write_questions(
+    tmp_path / "own.jsonl", as2jax.dataset("sample", "test").splits["test"]
+  )
+  config.mode, config.evaluation.data = "evaluate", own
   kept = (folder / "eval/test/run.trec").read_bytes()
   text = modes.run(config, str(folder))
   assert "map[own-clean/test]" in text
   assert (folder / "eval/test/run.trec").read_bytes() == kept
   assert [place.name for place in (folder / "evaluations").iterdir()] == ["own-test"]
   assert results.times_evaluated(folder, "test", "own") == (1, 1)
-  config.evaluation.data = str(other := own_file(tmp_path / "deep"))
+  other = tmp_path / "deep/own.jsonl"
+  other.parent.mkdir()
+  config.evaluation.data = tiny.write_questions(
+    other, as2jax.dataset("sample", "test").splits["test"]
+  )
   lines = other.read_text().splitlines(keepends=True)
   other.write_text("".join(lines[:9]))
   with pytest.raises(InputError, match="own-test holds .* other questions, those of .*/own.jsonl"):

@@ -32,18 +32,6 @@ from as2jax.training.loop import train_and_evaluate
 SIZES = {"train": 40, "dev": 10, "test": 10}
 
 
-def write(folder):
-  """Files of the first questions of each split of the sample."""
-  sample = datasets.load("sample")
-  for split, size in SIZES.items():
-    rows = []
-    for question in sample.splits[split][:size]:
-      for candidate in question.candidates:
-        row = {"question": question.text, "candidate": candidate.text, "label": candidate.label}
-        rows.append(row | {"question_id": question.id, "candidate_id": candidate.id})
-    write_rows(folder, split, rows)
-
-
 def write_rows(folder, split, rows):
   (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -72,7 +60,9 @@ def lexical(folder, **changes):
 def trained(tmp_path_factory):
   """Files, an encoder and finished runs of a cross-encoder (`x`) and of IDF overlap (`idf`) on them."""
   folder = tmp_path_factory.mktemp("identity")
-  write(folder)
+  for split, size in SIZES.items():
+    first = datasets.load("sample").splits[split][:size]
+    tiny.write_questions(folder / f"{split}.jsonl", first)
   shutil.copytree(tiny.encoder_folder(), folder / "encoder")
   train_and_evaluate(config(folder), folder / "x")
   train_and_evaluate(lexical(folder), folder / "idf")
