@@ -1,6 +1,6 @@
 """The fault-injection suite: `python -m tests.faults` (large) or `… --small` (a minute).
 
-It stops runs by signals, kills commands at their file calls, flips bits in checkpoints and caches, damages files
+It stops runs by signals, kills commands at their file calls, flips bits in checkpoints, damages files
 of runs, encoders, exports, indexes and sweeps, and gives damaged files to every reader. It prints totals,
 and each case that was silent, raw, hung or not the same to the bit; the status is 1 where there is any.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The test modules' imports, as pytest's `pythonpath` has them.
-for folder in ("", "data", "data/readers", "data/text", "encoders", "models"):
+for folder in ("", "encoders"):
   sys.path.insert(1, str(ROOT / "tests" / folder))
 # Before jax is imported; as in `conftest.py`.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -37,7 +37,6 @@ SIZES = {  # part -> its sizes in the large form, in the small form
   "stops": ((50, 10, 12), (3, 2, 5)),
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
-  "caches": ((300,), (15,)),
   "folders": ((100,), (3,)),
 }
 
@@ -63,14 +62,12 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> Itera
     from tests.faults import readers
 
     return [fuzz.run(readers.readers(), *sizes, seed)]
-  from tests.faults import bits
-
-  if part == "caches":
-    return bits.in_caches(seed, *sizes, base / "caches")
   if part == "folders":
     from tests.faults import folders
 
     return folders.damage(seed, *sizes, base)
+  from tests.faults import bits
+
   return [bits.in_checkpoints(runs.plain.parent, seed, *sizes, base)]
 
 

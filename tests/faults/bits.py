@@ -1,4 +1,4 @@
-"""Flipped bits in checkpoints and caches: refused or mended, never used."""
+"""Flipped bits in checkpoints: refused or mended, never used. Those of caches: runtime/cache_test.py."""
 
 import contextlib
 import logging
@@ -11,17 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-import pytest
-import synthetic_wikiqa
-import tiny
-import token_table_test
 
-from as2jax.data.dataset import load as load_dataset
-from as2jax.data.text.tokenise import build_units
-from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.runtime.cache import warn_once
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, record
 from as2jax.training.checkpoints import Checkpoints, read_best
 from tests.faults.fuzz import Totals
 from tests.file_damage import files, flip_bit
@@ -121,92 +112,3 @@ def _restore_latest(folder, abstract, states: Mapping[int, Any], newest: int) ->
     return "not needed"
   back = any("going back to the checkpoint of step" in line for line in lines)
   return "went back to the state before" if back else f"silent: state {step}, not {newest}"
-
-
-def in_caches(seed: int, cases: int, scratch: pathlib.Path) -> list[Totals]:
-  """One bit of one file of a cache: the content is exact again, and the log says that it was made."""
-  part = cases // 3
-  return [
-    _in_token_tables(seed, cases - 2 * part, scratch / "units"),
-    _in_prepared_data(seed, part, scratch / "prepared"),
-    _in_training_splits(seed, part, scratch / "splits"),
-  ]
-
-
-def _told(totals: Totals, exact: bool, lines: list[str], where: str) -> None:
-  again = [line for line in lines if "anew" in line]
-  right = exact and len(again) == 1
-  totals.add("made anew" if right else "silent", wrong="" if right else f"{where}: {exact} {lines}")
-
-
-def _in_token_tables(seed: int, cases: int, folder: pathlib.Path) -> Totals:
-  totals, tokenizer = Totals("bits of token tables"), load_tokenizer(tiny.encoder_folder())
-  units, options = token_table_test.UNITS, {"template": "pair", "max_length": 16, "words": True}
-  plain = build_units(units, tokenizer, **options)
-  build = lambda: build_units(units, tokenizer, **options, cache=str(folder))
-  build()
-  for case in range(cases):
-    rng = random.Random(f"{seed} token tables {case}")
-    where = flip_bit(rng.choice(_arrays(folder / "units")), rng)
-    with said() as lines:
-      again = build()
-    try:
-      token_table_test.assert_equal(again, plain)
-      exact = True
-    except AssertionError:
-      exact = False
-    _told(totals, exact, lines, where)
-  return totals
-
-
-def _arrays(folder: pathlib.Path) -> list[pathlib.Path]:
-  return [path for path in files(folder) if path.suffix in (".npy", ".json")]
-
-
-def _in_prepared_data(seed: int, cases: int, folder: pathlib.Path) -> Totals:
-  totals = Totals("bits of prepared data")
-  root, cache, whole = (
-    synthetic_wikiqa.write_source(folder / "root"),
-    folder / "cache",
-    folder / "whole",
-  )
-  with pytest.MonkeyPatch.context() as patch:
-    synthetic_wikiqa.change(patch, published={}, sha256={})
-    load = lambda: load_dataset("wikiqa", root=str(root), cache=str(cache), download=False)
-    first = load()
-    splits = {split: first.splits[split] for split in synthetic_wikiqa.SPLITS}
-    shutil.copytree(cache, whole)
-    for case in range(cases):
-      rng = random.Random(f"{seed} prepared data {case}")
-      shutil.rmtree(cache)
-      shutil.copytree(whole, cache)
-      where = flip_bit(rng.choice(files(cache)), rng)
-      warn_once.cache_clear()  # the copied manifest is as old as that of the case before
-      with said() as lines:
-        again = load()
-        exact = again == first and {name: again.splits[name] for name in splits} == splits
-      _told(totals, exact, lines, where)
-  return totals
-
-
-def _in_training_splits(seed: int, cases: int, folder: pathlib.Path) -> Totals:
-  """The examples and the digest that a run keeps, and the table of tokens that they name."""
-  totals = Totals("bits of training splits")
-  config = tiny.config("crossencoder", data__cache=str(folder))
-
-  def begun() -> tuple[dict[str, Any], Any]:
-    """What a run that begins has of its training split."""
-    parts = build.load(config)
-    batcher = parts.train_batcher()
-    arrays = vars(batcher.examples)
-    digest = record._of_data(parts, (record.TRAINING,))
-    return {**arrays, "ids": batcher.units.ids, "offsets": batcher.units.offsets}, digest
-
-  arrays, digest = begun()
-  for case in range(cases):
-    rng = random.Random(f"{seed} training splits {case}")
-    where = flip_bit(rng.choice(_arrays(folder / "splits")), rng)
-    with said() as lines:
-      others, other_digest = begun()
-    _told(totals, same(others, arrays) and other_digest == digest, lines, where)
-  return totals
