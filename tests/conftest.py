@@ -89,9 +89,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
-  """Prepared data and token caches of this session alone."""
+  """Prepared data and token caches of this session alone; of temporary folders pytest keeps a few."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("AS2JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+    patch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("temporary")))
     yield
 
 

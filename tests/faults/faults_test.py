@@ -1,5 +1,6 @@
 """The fault-injection suite in both forms, and that it finds what it looks for."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -43,10 +44,9 @@ print(*found.wrong, sep="\\n")
 """
 
 
-def test_what_is_silent_raw_hung_or_dead_is_found():
-  done = subprocess.run(
-    [sys.executable, "-c", WRONG], cwd=ROOT, capture_output=True, text=True, timeout=60
-  )
+def test_what_is_silent_raw_hung_or_dead_is_found(tmp_path):
+  command, env = [sys.executable, "-c", WRONG], {**os.environ, "TMPDIR": str(tmp_path)}
+  done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
   numbers, *wrong = done.stdout.splitlines()
   assert numbers == "2 10 12", done.stdout + done.stderr
   first = [line.split(": ", 3)[2:] for line in wrong[:5]]
