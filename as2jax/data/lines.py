@@ -158,12 +158,6 @@ def is_id(value: str) -> bool:
   return bool(value) and not _UNWRITABLE.search(value)
 
 
-def check_id(value: str, name: str, lines: Lines) -> None:
-  """Refuse an id that `is_id` refuses."""
-  if not is_id(value):
-    raise lines.error(f"{name} is {quoted(value)}; {ID}")
-
-
 def json_object(line: str) -> tuple[dict, str]:
   """Return the JSON object of a line and "", or {} and what is wrong."""
   problem = ""

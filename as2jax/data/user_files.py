@@ -17,9 +17,11 @@ from as2jax.data import tables
 from as2jax.data.lines import ID, IDS, NAMES, is_id, quoted, text_problem
 from as2jax.data.record import CONTEXT, UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
-from as2jax.data.wikiqa_form import HEADER, follows
 
 REQUIRED = ("question", "candidate")
+WIKIQA = (
+  "QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label",
+)  # fmt: skip
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
 ROW, LISTED, WHOLE = "row", "listed", "whole"  # a candidate, one of a question's list, no candidate
 # What a table with labels, or one to train on, holds.
@@ -108,6 +110,11 @@ def read_labelled(source: Any) -> tuple[Question, ...]:
   return read(source, labelled=True).questions
 
 
+def read_published(path: epath.PathLike) -> tuple[Question, ...]:
+  """Read the questions of a file of a named data set, which nobody mends; see `read`."""
+  return _of_table(tables.open_table(path), True, {}, False, "get the official file").questions
+
+
 def read(
   source: Any, *, labelled: bool | None, columns: Mapping[str, str] | str = "", drop: bool = False
 ) -> OwnFile:
@@ -135,9 +142,22 @@ def read(
   """
   named = tables.named_columns(columns)
   table = tables.open_table(source)
+  own = _of_table(table, labelled, named, drop, "mend the file, or leave them out: --drop")
+  if str(own.problems):
+    told = "%s: %s; rows that are wrong and repeated ones are left out" if drop else "%s: %s"
+    log.warning(told, table.source, own.problems)
+  if own.form:
+    log.info("%s: %s, %d questions", table.source, own.form, len(own.questions))
+  return own
+
+
+def _of_table(
+  table: Table, labelled: bool | None, named: Mapping[str, str], drop: bool, advice: str
+) -> OwnFile:
+  """Return what a table holds, see `read`; the error for rows that are wrong ends in `advice`."""
   if not table.rows:
     table.refuse()
-  of_wikiqa = table.columns == HEADER and table.unit == "line" and not named
+  of_wikiqa = table.columns == WIKIQA and table.unit == "line" and not named
   if of_wikiqa:
     _add_neighbours(table)
   records = _records(table, named.get("candidate", "candidate"))
@@ -150,14 +170,9 @@ def read(
   for number, kind, _ in table.faults:
     problems.wrong.setdefault(kind, []).append(number)
   if table.faults and not drop:
-    table.refuse(f". {problems}; mend the file, or leave them out: --drop")
+    table.refuse(f". {problems}; {advice}")
   if not questions:
     raise table.error("no row holds a question and a candidate; add one candidate a line")
-  if problems.wrong or problems.repeated or problems.contradictory:
-    told = "%s: %s; rows that are wrong and repeated ones are left out" if drop else "%s: %s"
-    log.warning(told, table.source, problems)
-  if form:
-    log.info("%s: %s, %d questions", table.source, form, len(questions))
   return OwnFile(questions, others, problems, form)
 
 
@@ -198,11 +213,19 @@ def _negatives(columns: Sequence[str], fields: Mapping[str, str]) -> list[str]:
 
 def _add_neighbours(table: Table) -> None:
   """Give rows in WikiQA's form the sentences around theirs, also those of rows that are dropped."""
-  table.columns = (*HEADER, "previous", "next")
+  table.columns = (*WIKIQA, "previous", "next")
   for (_, one), (_, two) in itertools.pairwise(table.rows):
     if one and two and one["QuestionID"] == two["QuestionID"]:
-      if follows(one["SentenceID"], two["SentenceID"]):
+      if _follows(one["SentenceID"], two["SentenceID"]):
         one["next"], two["previous"] = two["Sentence"], one["Sentence"]
+
+
+def _follows(id: str, after: str) -> bool:
+  """Tell by their ids (`D1-3`, `D1-4`) whether one sentence stands behind another in a document."""
+  document, _, place = id.rpartition("-")
+  its, _, next_place = after.rpartition("-")
+  numbered = place.isdecimal() and next_place.isdecimal()
+  return its == document and numbered and int(next_place) == int(place) + 1
 
 
 def _records(table: Table, name: str) -> list[tuple[int, str, dict[str, Any]]]:

@@ -17,7 +17,7 @@ from as2jax.data.load import require
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts
 from as2jax.data.statistics import KEEPS
-from as2jax.data.wikiqa_form import iterate_wikiqa
+from as2jax.data.user_files import read_published
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
@@ -30,7 +30,7 @@ def test_loads_what_the_reader_reads(tmp_path, monkeypatch):
   assert (data.name, data.clean, data.source) == ("wikiqa", "answerable", str(files))
   assert tuple(data.splits) == SPLITS
   for split, questions in data.splits.items():
-    assert questions == tuple(iterate_wikiqa(files / f"WikiQA-{split}.tsv"))
+    assert questions == read_published(files / f"WikiQA-{split}.tsv")
     assert data.fingerprints[split] == fingerprint(questions)
 
 
@@ -89,7 +89,7 @@ def test_a_broken_source_names_its_line_and_leaves_nothing(tmp_path):
   root = write_source(tmp_path / "root")
   file = root / "WikiQA-test.tsv"
   file.write_bytes(file.read_bytes()[:-4])
-  with pytest.raises(InputError, match=r"WikiQA-test.tsv:11: .*may be cut off"):
+  with pytest.raises(InputError, match=r"WikiQA-test.tsv:11: 6 columns .*get the official file$"):
     load("wikiqa", root=str(root))
   assert {path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()} <= {".lock"}
 
@@ -226,7 +226,7 @@ def test_many_shards_keep_the_order(tmp_path, monkeypatch):
   root = write_source(tmp_path / "root", questions=30)
   data = load("wikiqa", root=str(root))
   assert len(list((tmp_path / "cache").rglob("*train.array_record*"))) == 8
-  assert data.splits["train"] == tuple(iterate_wikiqa(root / "WikiQA-train.tsv"))
+  assert data.splits["train"] == read_published(root / "WikiQA-train.tsv")
   (features,) = (tmp_path / "cache").rglob("features.json")
   builder = tfds.builder_from_directory(features.parent)  # as others read it
   (first, *_) = builder.as_data_source("train")

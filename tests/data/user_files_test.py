@@ -30,7 +30,6 @@ from as2jax.data.user_files import (
   read_labelled,
   rows,
 )
-from as2jax.data.wikiqa_form import iterate_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged, has_place, written
 
@@ -274,7 +273,6 @@ def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
 def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
   path = written(tmp_path, WIKIQA, "mine.tsv")
   whole = read_labelled(path)
-  assert whole == tuple(iterate_wikiqa(path))
   row = lambda i, text, label: f"Q1\twhat is ice?\tD1\tIce\tD1-{i}\t{text}\t{label}\n"
   more = row(2, "It is cold .", 0) + row(3, "Frozen water .", 0)
   path.write_text(WIKIQA + more)

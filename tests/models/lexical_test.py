@@ -11,7 +11,7 @@ import tiny
 
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import words
-from as2jax.data.wikiqa_form import iterate_wikiqa
+from as2jax.data.user_files import read_published
 from as2jax.evaluation import metrics, run_scores
 from as2jax.inference import modes
 from as2jax.models import lexical
@@ -181,7 +181,7 @@ def test_real_wikiqa():
   path = pathlib.Path(folder or "", "wikiqa", "WikiQA-test.tsv")
   if not folder or not path.exists():
     pytest.skip("AS2JAX_DATA names no folder with wikiqa/WikiQA-test.tsv")
-  questions = tuple(iterate_wikiqa(path))
+  questions = read_published(path)
   labels = [np.array([c.label for c in q.candidates]) for q in questions]
   mask = metrics.filter_mask("answerable", labels)
   assert mask.sum() == 243

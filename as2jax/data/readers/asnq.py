@@ -209,7 +209,7 @@ ASNQ_CONTEXT = dataclasses.replace(
 
 WDRASS = Spec(
   name="wdrass",
-  reader=user_files.read_labelled,
+  reader=user_files.read_published,
   version="1.0.0",
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("wdrass", "WDRASS"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from as2jax.data import user_files
-from as2jax.data.lines import Lines, check_id, quoted
+from as2jax.data.lines import ID, Lines, is_id, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts, Spec
 
@@ -66,7 +66,8 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
       kind, first, inside = mark, number, []
     elif not question_id and (start := START.fullmatch(mark)):
       question_id = start[1]
-      check_id(question_id, "the id of <QApairs>", lines)
+      if not is_id(question_id):
+        raise lines.error(f"the id of <QApairs> is {quoted(question_id)}; {ID}")
       if question_id in seen:
         raise lines.error(f"question {quoted(question_id)} was already there; give it its own id")
       seen.add(question_id)
@@ -115,7 +116,7 @@ TRECQA_ALL = dataclasses.replace(
 TRECQA_JSON = dataclasses.replace(
   TRECQA,
   name="trecqa_json",
-  reader=user_files.read_labelled,  # a question a line, with `candidates`
+  reader=user_files.read_published,  # a question a line, with `candidates`
   version="1.0.1",  # context sentences have labels
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("trecqa/json", "trecqa_json"),

@@ -1,11 +1,11 @@
 """WikiQA (Yang et al. 2015), and the embedded sample in its form."""
 
 from as2jax.data.source import Counts, Spec
-from as2jax.data.wikiqa_form import iterate_wikiqa
+from as2jax.data.user_files import read_published
 
 WIKIQA = Spec(
   name="wikiqa",
-  reader=iterate_wikiqa,
+  reader=read_published,
   version="1.0.0",
   files={split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")},
   folders=("wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"),
@@ -44,7 +44,7 @@ WIKIQA = Spec(
 
 SAMPLE = Spec(
   name="sample",
-  reader=iterate_wikiqa,
+  reader=read_published,
   version="1.0.0",
   files={split: (f"sample-{split}.tsv",) for split in ("train", "dev", "test")},
   folders=("data/readers/sample",),

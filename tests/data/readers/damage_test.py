@@ -7,14 +7,13 @@ import pytest
 import semeval_test
 import squad_test
 import trecqa_test
-import wikiqa_test
 import yahoo_test
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.file_damage import check_refusals, damaged, read_or_refused, written
 
-READERS = (asnq_test, semeval_test, squad_test, trecqa_test, wikiqa_test, yahoo_test)
+READERS = (asnq_test, semeval_test, squad_test, trecqa_test, yahoo_test)
 READERS = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 
 

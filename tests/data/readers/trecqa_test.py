@@ -79,6 +79,7 @@ BROKEN = {
     20,
     "question '1' was already there",
   ),
+  "an id of two": (changed("<QApairs id='7'>", "<QApairs id='7 8'>"), 20, "> is '7 8'; an id is"),
   "unknown label": (
     changed("<positive>", "<neutral>"),
     5,
