@@ -2,7 +2,6 @@ import io
 import json
 import pathlib
 import shutil
-import struct
 import subprocess
 import sys
 
@@ -60,21 +59,14 @@ def xlnet_pieces() -> list[tuple[str, float]]:
   return pieces + [(letter, -8.0 - i / 16) for i, letter in enumerate(letters)]
 
 
-def message(number: int, value: bytes) -> bytes:
-  size, length = len(value), b""
-  while size >= 128:
-    length, size = length + bytes([size % 128 + 128]), size // 128
-  return bytes([number * 8 + 2]) + length + bytes([size]) + value
-
-
 def xlnet_folder(folder: pathlib.Path) -> pathlib.Path:
+  from transformers.convert_slow_tokenizer import import_protobuf
+
   folder.mkdir(exist_ok=True)
-  data = b""
+  model = import_protobuf().ModelProto(normalizer_spec={"name": "identity"})
   for piece, score in xlnet_pieces():
-    text = piece.encode()
-    data += message(1, message(1, text) + b"\x15" + struct.pack("<f", score) + b"\x18\x01")
-  data += message(2, b"\x18\x96\x01") + message(3, message(1, b"identity"))
-  (folder / "spiece.model").write_bytes(data)
+    model.pieces.add(piece=piece, score=score)
+  (folder / "spiece.model").write_bytes(model.SerializeToString())
   return folder
 
 
