@@ -35,9 +35,7 @@ FORMS = {  # by the record's element
 }  # fmt: skip
 
 
-def iterate_semeval(
-  path: epath.PathLike, *, repeated: bool = False, skipped: list[str] | None = None
-) -> Iterator[Question]:
+def iterate_semeval(path: epath.PathLike, *, repeated: bool = False) -> Iterator[Question]:
   """Yield the questions of a file in the form of 2015, or of 2016 and 2017.
 
   A question's text is its subject, a space and its body (CETE's code), runs of white space as one
@@ -48,13 +46,12 @@ def iterate_semeval(
     path: the file.
     repeated: keeps the related questions that repeat one of another original question, which may
       stand in another file: the organisers mark them, and leave them out of subtask A.
-    skipped: takes the ids of the skipped comments.
 
   Raises InputError: anything but such a file with its gold labels; names the file, and the line
   or the question.
 
   """
-  skipped = [] if skipped is None else skipped
+  skipped: list[str] = []  # ids of comments
   seen: set[str] = set()
   for record in _records(path):
     try:

@@ -20,7 +20,7 @@ QUESTION, LABELS = "<question>", {"<positive>": 1, "<negative>": 0}
 MARK = re.compile(rf"</?(question|positive|negative)>|{END}|{START.pattern}")
 
 
-def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
+def iterate_trecqa(path: epath.PathLike) -> Iterator[Question]:
   """Yield the questions of a file of the jacana release: TRAIN, TRAIN-ALL, DEV or TEST.
 
   It looks like XML and is none: `&` and `<` stand for themselves. A block holds one line of tokens
@@ -30,14 +30,9 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
 
   A candidate without text is skipped, with a warning: in the public TRAIN-ALL, answers longer
   than 60 tokens lost theirs. InputError, with file and line, for anything but such a file.
-
-  Args:
-    path: the file.
-    skipped: takes the lines at which the skipped candidates begin.
-
   """
   lines = Lines(path)
-  skipped = [] if skipped is None else skipped
+  skipped: list[int] = []  # lines at which such candidates begin
   seen: set[str] = set()
   question_id, text, candidates = "", "", []  # of the question that is open
   kind, first, inside = "", 0, []  # of the block that is open
