@@ -124,7 +124,7 @@ def _known(section: Any) -> Dataset:
 
 
 def require(dataset: Dataset, splits: Iterable[str]) -> None:
-  """Raises InputError where the data set lacks one of the splits that a run needs."""
+  """Raise InputError where the data set lacks one of the splits that a run needs."""
   missing = [split for split in splits if split not in dataset.splits]
   if not missing:
     return

@@ -58,7 +58,7 @@ def vocabulary() -> list[str]:
 
 
 def context(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """Return the previous sentence decides: it names the question's topic, and the next one another topic.
+  """Draw a question that the previous sentence decides: it names the topic, the next one another.
 
   Of a wrong candidate it is the other way round. All candidates of a question have the same two
   topics around them, and their own texts are random words: question and candidate alone say nothing,
@@ -76,7 +76,7 @@ def context(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candid
 
 
 def paraphrase(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """Return each of the question's three words has a partner in the right candidate, by a table of pairs.
+  """Draw a question whose three words each have a partner in the right candidate, by a table of pairs.
 
   A wrong candidate has one partner three times, the right one another word three times; both have
   six words of four kinds, and three of them are partners. So the mean similarity of all pairs of
@@ -103,7 +103,7 @@ def paraphrase(rng: np.random.Generator, split: str) -> list[tuple[str, list[Can
 
 
 def scales(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """Return two runs of four of the question's words, as far apart as there; in wrong candidates not so.
+  """Draw a question of which the right candidate has two runs of four words, as far apart as there.
 
   Of a wrong candidate the runs are exchanged, or nearer, or farther apart. All candidates have the
   same words and the same neighbours in common with the question. Only what sees both runs at once,
@@ -127,7 +127,7 @@ def scales(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candida
 
 
 def questions(rng: np.random.Generator, split: str) -> list[tuple[str, list[Candidate]]]:
-  """Return one answer and the questions that ask for it, in words that the answer does not hold.
+  """Draw one answer and the questions that ask for it, in words that the answer does not hold.
 
   An answer names a value of each of four slots, a question three of these by one of two synonyms
   each. Answers of dev and test are combinations that train does not have, and in their pools three
@@ -170,7 +170,7 @@ TASKS: dict[str, Callable[[np.random.Generator, str], list[tuple[str, list[Candi
 
 
 def generate(task: str, split: str, count: int, seed: int) -> Iterator[Question]:
-  """`count` questions of a split of a task; the same for the same arguments.
+  """Yield `count` questions of a split of a task; the same for the same arguments.
 
   No two questions of a split have the same text.
   """

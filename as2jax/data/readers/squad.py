@@ -57,7 +57,7 @@ class Paragraph:
     return tuple(passages.values())
 
   def right(self, asked: Asked) -> dict[str, int]:
-    """Votes by the text of the sentence in which the answers to a question begin."""
+    """Return votes by the text of the sentence in which the answers to a question begin."""
     votes: Counter[str] = Counter()
     spans = _spans(self.text)
     for at, _ in asked.answers:
