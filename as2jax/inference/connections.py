@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import functools
 import hmac
-import logging
 import re
 import resource
 import time
@@ -23,12 +22,12 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from as2jax.runtime import files
+
 KINDS = {429: "Overloaded", 503: "Overloaded", 500: "Backend"}  # `error_type`; else Validation
 OPENAI = ("/v1/embeddings", "/v1/models")  # whose errors have OpenAI's form
 LATER = {"retry-after": "1"}
 OPEN = ("/health", "/docs", "/openapi.json")  # which need no token
-
-log = logging.getLogger(__name__)
 
 
 def _half_of_the_descriptors() -> int:
@@ -112,7 +111,10 @@ class _Connection(H11Protocol):
     super().connection_made(transport)
     self._await_client()
     if len(self.connections) > self.limits.connections:
-      _say_full(self.limits.connections)
+      files.warn_once(
+        f"{self.limits.connections} connections are open, the most that the service holds: for each new one, the "
+        "client that has kept it waiting longest is cut off (this is said once)"
+      )
       waited_for: Any = [one for one in self.connections if not one.late.cancelled()]
       min(waited_for, key=lambda one: one.late.when()).cut()
 
@@ -136,15 +138,6 @@ class _Connection(H11Protocol):
 
   def _await_client(self) -> None:
     self.late = self.loop.call_later(self.limits.client, self.cut)
-
-
-@functools.cache  # once is enough
-def _say_full(most: int) -> None:
-  log.warning(
-    "%d connections are open, the most that the service holds: for each new one, the client that has "
-    "kept it waiting longest is cut off (this is said once)",
-    most,
-  )
 
 
 def refusal(
