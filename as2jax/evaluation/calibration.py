@@ -76,13 +76,12 @@ class Calibration(Candidates):
     The latter is the lowest at which the lower bound of precision over groups reaches P; infinite where
     none does.
     """
-    if which == "calibrated":
+    precision = asked_precision(which)
+    if precision is None:
       return best_threshold(self.score, self.right, self.right.sum())
-    if not (asked := _PRECISION.fullmatch(which)):
-      raise InputError(f"threshold {which!r}: give calibrated, precision=0.9 or a score")
     scores = np.unique(np.quantile(self.score, np.linspace(0, 1, TRIED), method="nearest"))
     for score in scores.tolist():
-      if self._precision_bound(score) >= float(asked[1]):
+      if self._precision_bound(score) >= precision:
         return score
     return float("inf")
 
@@ -102,6 +101,15 @@ class Calibration(Candidates):
     share = (right[sizes > 0] / sizes[sizes > 0]).sum()
     exact = special.betaincinv(share, groups - share + 1, 0.025) if share else 0.0
     return float(min(np.quantile(drawn, 0.025), exact))
+
+
+def asked_precision(which: str) -> float | None:
+  """Returns P of the threshold `precision=P`, None of `calibrated`; InputError for another."""
+  if which == "calibrated":
+    return None
+  if not (asked := _PRECISION.fullmatch(which)):
+    raise InputError(f"threshold {which!r}: give calibrated, precision=0.9 or a score")
+  return float(asked[1])
 
 
 def of_run(folder: epath.PathLike, seed: int, other: epath.PathLike = "") -> Calibration | None:

@@ -141,6 +141,7 @@ def _least(
     return -np.inf
   if not isinstance(threshold, str):
     return float(threshold)
+  calibration.asked_precision(threshold)  # a mistake is one without dev questions, too
   if fitted is not None:
     return fitted.threshold(threshold)
   log.warning(

@@ -97,11 +97,12 @@ def test_what_is_large_gets_the_right_answer(system, size, finished_run, caplog)
     (PAGE, {"sentences": [(0, 5), (4, 9)]}, r"\(4, 9\)"),
     (PAGE, {"sentences": [(0, 999)]}, r"\(0, 999\)"),
     ([PAGE], {"sentences": []}, "of 0 documents were given for 1"),
+    (PAGE, {"question": " "}, "^the question is ' ': give a text$"),
   ],
 )
-def test_what_is_no_document_is_refused(ranker, document, options, said):
+def test_what_cannot_be_selected_from_is_refused(ranker, document, options, said):
   with pytest.raises(InputError, match=said):
-    ranker.select("who sat", document, **options)
+    ranker.select(**{"question": "who sat", "document": document, **options})
 
 
 def made(seed=0, count=200):
@@ -111,11 +112,6 @@ def made(seed=0, count=200):
   right = rng.random(count) < 1 / (1 + np.exp(1 - 3 * score))
   question = np.arange(count)
   return Calibration(score, right.astype(float), question, question // 5)
-
-
-def test_an_empty_question_is_refused(ranker):
-  with pytest.raises(InputError, match="^the question is ' ': give a text$"):
-    ranker.select(" ", "A text.")
 
 
 def test_probabilities_are_those_of_the_data_and_thresholds_the_best():
@@ -172,6 +168,8 @@ def test_a_run_is_calibrated_on_all_of_its_dev_candidates(ranker, caplog):
   ranker.calibration = None  # as of a published model
   assert ranker.select("who sat on the mat", PAGE).answered is None
   assert "no dev questions by which to calibrate" in caplog.text
+  with pytest.raises(InputError, match="'best': give calibrated, precision=0.9 or a score"):
+    ranker.select("who sat on the mat", PAGE, threshold="best")
 
 
 def test_another_run_in_the_same_folder_is_calibrated_anew(finished_run, tmp_path):
