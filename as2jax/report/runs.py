@@ -182,16 +182,8 @@ def _system(name: str, label: str, scores: RunScores) -> System:
   content = results.read(folder)
   config = bound.file(folder, "config.json")
   settings = read_object(config, ADVICE) if config.exists() else {}
-  return System(name, place, scores, content, settings, tuple(_log(folder)))
-
-
-def _log(folder: epath.Path) -> list[dict[str, Any]]:
-  """Return the rows of `metrics.jsonl` and its parts, where files cannot be appended to."""
-  rows = []
-  for path in sorted(folder.glob("metrics*.jsonl"), key=lambda path: (len(path.name), path.name)):
-    for _, row in metrics_log.rows(bound.file(folder, path.name)):
-      rows.append(row)
-  return rows
+  log = [row for _, row in metrics_log.rows(bound.file(folder, metrics_log.NAME))]
+  return System(name, place, scores, content, settings, tuple(log))
 
 
 def _labels(names: Sequence[str]) -> list[str]:
