@@ -26,10 +26,8 @@ from as2jax.runtime.version import __version__
 log = logging.getLogger(__name__)
 NAME = "report.html"  # in a run's folder
 METRICS = {"rerank": ("map", "mrr", "p@1", "ndcg@10"), "retrieve": ("mrr", "r@1", "r@5")}
-RIGHT_FIRST = {
-  "rerank": "p@1",
-  "retrieve": "r@1",
-}  # the share of questions whose first candidate is right
+# The share of questions whose first candidate is right.
+RIGHT_FIRST = {"rerank": "p@1", "retrieve": "r@1"}
 
 
 def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:

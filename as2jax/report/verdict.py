@@ -14,15 +14,12 @@ PROTOCOL = {
   "retrieve": "one pool of sentences is ranked for every question",
 }
 Row = dict[str, Any]
-
-
 FIRST = "ranks a right answer first in {:.0f} of 100 questions"
 TOLD = {  # of the difference from the first system, by `compare`'s tests of models and of methods
   (True, True): "the difference{} is larger than chance",
-  (
-    True,
-    False,
-  ): "the difference{} is larger than chance between these trained models, and not shown of other seeds",
+  (True, False): (
+    "the difference{} is larger than chance between these trained models, and not shown of other seeds"
+  ),
   (False, False): "these questions cannot tell whether the difference{} is chance",
 }
 

@@ -59,12 +59,10 @@ def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(folders, dat
       assert actual.metrics["map"][key] == pytest.approx(wanted[key], abs=1e-9), system
     assert actual.metrics["mrr"]["mean"] == pytest.approx(mean(folder, "mrr")["mean"], abs=1e-9)
     assert f"map         {wanted['mean']:.4f} ± {wanted['half_width']:.4f}" in str(actual)
-  assert (
-    actual.metrics["map"]["worst"] <= actual.metrics["map"]["mean"] <= actual.metrics["map"]["best"]
-  )
-  assert (
-    results.times_evaluated(folder, "test", "sample").most == before + 2
-  )  # the run, and its folder
+  figures = actual.metrics["map"]
+  assert figures["worst"] <= figures["mean"] <= figures["best"]
+  # The run, and its folder.
+  assert results.times_evaluated(folder, "test", "sample").most == before + 2
 
 
 def test_only_what_is_known_to_be_without_randomness_is_deterministic(folders, data):

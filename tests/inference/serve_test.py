@@ -192,9 +192,8 @@ def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
   assert [(e["index"], e["text"]) for e in actual] == [(h.index, h.text) for h in hits]
   np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in hits], atol=1e-6)
   plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS, "truncate": True, "model": "any"})
-  assert (
-    plain.headers["x-score-kind"] == "logit"
-  )  # on its dev questions no probability follows from it
+  # On its dev questions no probability follows from a score.
+  assert plain.headers["x-score-kind"] == "logit"
   assert plain.json() == [{"index": e["index"], "score": e["score"]} for e in actual]
   body = {"query": QUERY, "documents": TEXTS, "max_tokens_per_doc": 4096, "top_n": 1}
   (best,) = post(url, "/rerank", body).json()["results"]

@@ -69,11 +69,8 @@ def hostile_run(folder):
   """A run on questions whose texts and ids are hostile."""
   rows = ["question_id\tquestion\tcandidate_id\tcandidate\tlabel\tprevious\tnext\ttitle"]
   for n in range(4):
-    around = [
-      "",
-      *(f"{c} {HOSTILE}" for c in range(3)),
-      "",
-    ]  # the sentences of a document, in order
+    # The sentences of a document, in order.
+    around = ["", *(f"{c} {HOSTILE}" for c in range(3)), ""]
     for c in range(3):
       rows.append(
         f"Q{n}\t{n} {HOSTILE}\t{HOSTILE.replace(' ', '_')}{c}\t{around[c + 1]}\t{int(c == n % 3)}\t"

@@ -285,8 +285,5 @@ def test_a_clock_set_back_hides_no_change_and_measures_nothing(tmp_path, monkeyp
     assert files.checksum_of(tmp_path / "file") == files.compute_checksum(tmp_path / "file")
   root, wall = pathlib.Path(files.__file__).parents[1], re.compile(r"time\.time\(|datetime\.now\(")
   told = [path.name for path in root.rglob("*.py") if wall.search(path.read_text())]
-  assert sorted(told) == [
-    "files.py",
-    "results.py",
-    "serve.py",
-  ]  # the latter two date what they note or tell; all else is monotonic
+  # The latter two date what they note or tell; all else is monotonic.
+  assert sorted(told) == ["files.py", "results.py", "serve.py"]
