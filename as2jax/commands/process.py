@@ -26,8 +26,8 @@ EXTRAS = dict.fromkeys(
 EXTRAS |= dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "serve")
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 # jax names each backend that is not there; by absl orbax logs every save in ten lines; fontTools logs each
-# PDF's font in a hundred.
-CHATTY = ("jax", "tensorboardX", "absl", "fontTools", "gensim")
+# PDF's font in a hundred, httpx each request to the hub.
+CHATTY = ("jax", "tensorboardX", "absl", "fontTools", "gensim", "httpx")
 
 
 class _ToStandardError(logging.Handler):
