@@ -530,8 +530,8 @@ def _run(name: str, split: str, wanted: Collection[int]) -> Source:
         agree = False
     if agree:
       begun = trained.get("warm_start", {"seeds": []})
-      for of_seeds in (content, trained, begun):
-        of_seeds["seeds"] = [one for one in of_seeds["seeds"] if one["seed"] in (wanted or seeds)]
+      for of_seeds in (content, trained, begun) if wanted else ():
+        of_seeds["seeds"] = [one for one in of_seeds["seeds"] if one["seed"] in wanted]
       content["folder"] = name
       content["deterministic"] = trained.get("deterministic", False)
       content["note"] = results.best_before_training(trained)
