@@ -83,6 +83,23 @@ BATCH = {
   "predict_rows": 32,
 }
 
+EVALUATION = {
+  "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
+  "depth": 100,  # of a pool: ranks written to run.trec, and re-ranked
+  # Of a pool: also report metrics on queries whose answer is shared by at least this many.
+  "min_questions_per_answer": 8,
+  "ties": "expected",  # expected | trec | pessimistic
+  "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
+  "data": "",  # in mode evaluate: other data, as NAME:SPLIT or the path of a file of your own
+}
+LOG = {
+  "steps": 20,
+  "seconds": 15.0,
+  "tensorboard": True,
+  "report": True,
+  "gradient_norms": False,  # of each term at each step, one backward pass a term
+}
+
 FOLDERS = ("compilation_cache", "data.root", "data.cache", "data.download")
 COMMAND = ("mode", "predict.input", "predict.output", "predict.ranking", "evaluation.data")
 MACHINE = (*FOLDERS, *COMMAND)  # what this machine has, and what one command on it does
@@ -90,67 +107,48 @@ MACHINE = (*FOLDERS, *COMMAND)  # what this machine has, and what one command on
 
 def get_config() -> ConfigDict:
   """Returns the base of all configs."""
-  config = ConfigDict()
-  config.mode = "train"  # train | evaluate | predict
-  config.seeds = (0,)  # one run each; results give mean and s.d.
-  config.seeds_parallel = False  # True: all seeds step together, under vmap
-  config.epochs = 3
-  config.patience = 20  # evaluations (one an epoch) without a better dev value
-  config.select = "map"  # the metric, on dev or on held-out questions, that selects the best epoch
-  config.warm_start = ConfigDict(
+  return ConfigDict(
     {
-      "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
-      # all: all its parameters | encoder: its encoder's alone | matching: its encoder's and those
-      # that this model has, too
-      "scope": "",
-      "seed": placeholder(int),  # which of its seeds; None: each takes its own
+      "mode": "train",  # train | evaluate | predict
+      "seeds": (0,),  # one run each; results give mean and s.d.
+      "seeds_parallel": False,  # True: all seeds step together, under vmap
+      "epochs": 3,
+      "patience": 20,  # evaluations (one an epoch) without a better dev value
+      "select": "map",  # the metric, on dev or on held-out questions, that selects the best epoch
+      "warm_start": {
+        "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
+        # all: all its parameters | encoder: its encoder's alone | matching: its encoder's and those
+        # that this model has, too
+        "scope": "",
+        "seed": placeholder(int),  # which of its seeds; None: each takes its own
+      },
+      "compilation_cache": "",  # of compiled programs; "" is <data.cache>/programs, "off" none
+      "data": DATA,
+      # A published transformer; other encoders have their own keys (`recipes.static` and others).
+      "encoder": {
+        "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
+        "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
+        "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
+        "precision": placeholder(str),
+        "hidden_dropout": placeholder(float),
+        "attention_dropout": placeholder(float),
+        # auto | plain | xla | cudnn | kernel (not XLNet's, DeBERTa's)
+        "attention": placeholder(str),
+        "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
+        "remat": False,  # gradient checkpointing
+      },
+      "model": {"name": "biencoder"},
+      "loss": {"name": "none"},
+      "batch": BATCH,
+      "optimizer": OPTIMIZER,
+      "evaluation": EVALUATION,
+      "predict": {
+        "input": "",  # your file of questions with candidates (TSV, CSV, JSON-lines, Parquet)
+        "output": "",  # "" is <workdir>/predictions.tsv; also .csv, .jsonl, .parquet
+        "ranking": "",  # of joint models: another ranker's run file over `input`
+      },
+      "sharding": {"fsdp": 1, "tensor": 1},
+      "checkpoint": {"steps": 200},  # besides the end of each epoch
+      "log": LOG,
     }
   )
-  config.compilation_cache = (
-    ""  # folder of compiled programs; "" is <data.cache>/programs, "off" none
-  )
-
-  config.data = ConfigDict(DATA)
-  # A published transformer; other encoders have their own keys (`recipes.static` and others).
-  config.encoder = ConfigDict(
-    {
-      "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
-      "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
-      "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
-      "precision": placeholder(str),
-      "hidden_dropout": placeholder(float),
-      "attention_dropout": placeholder(float),
-      "attention": placeholder(str),  # auto | plain | xla | cudnn | kernel (not XLNet's, DeBERTa's)
-      "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
-      "remat": False,  # gradient checkpointing
-    }
-  )
-  config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
-  config.loss = ConfigDict({"name": "none"}, type_safe=True)
-  config.batch = ConfigDict(BATCH)
-  config.optimizer = ConfigDict(OPTIMIZER)
-  config.evaluation = ConfigDict(
-    {
-      "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
-      "depth": 100,  # of a pool: ranks written to run.trec, and re-ranked
-      # Of a pool: also report metrics on queries whose answer is shared by at least this many.
-      "min_questions_per_answer": 8,
-      "ties": "expected",  # expected | trec | pessimistic
-      "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
-      "data": "",  # in mode evaluate: other data, as NAME:SPLIT or the path of a file of your own
-    }
-  )
-  config.predict = ConfigDict(
-    {
-      "input": "",  # your file of questions with candidates (TSV, CSV, JSON-lines, Parquet)
-      "output": "",  # "" is <workdir>/predictions.tsv; also .csv, .jsonl, .parquet
-      "ranking": "",  # of joint models: another ranker's run file over `input`
-    }
-  )
-  config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
-  config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
-  # gradient_norms: each step also logs the norm of each term's gradient, one backward pass a term.
-  config.log = ConfigDict(
-    {"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True, "gradient_norms": False}
-  )
-  return config
