@@ -186,6 +186,8 @@ def test_pairs_are_trained_by_the_in_batch_softmax_and_evaluated_over_one_pool(t
   assert (small.encoder.pretrained, small.optimizer.rate) == (words.MINILM, 1e-4)
   assert (other.encoder.pretrained, other.optimizer.rate) == ("bert-large-uncased", 2e-5)
   assert small.data.holdout == 0.1 and small.select == "mrr"
+  alone = resolved(job="", recipe="bm25", files={"train": "", "dev": str(pairs), "test": ""})
+  assert (alone.evaluation.task, alone.evaluation.splits) == ("retrieve", ("dev",))
 
 
 def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
