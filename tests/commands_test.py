@@ -352,7 +352,6 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
     ("", "is empty"),
     ("x\n", ":1: 'x' is not a JSON object"),
     ('{"body": "x"}\n', "name it: --columns text=COLUMN"),
-    ("[]\n", "is not a JSON object"),
     ('{"text": "x"}\n{"text": " "}\n', ":2: 1 document(s) have no text"),
     ('{"text": "x", "id": 1}\n{"text": "y"}\n', "some have none"),
   ],

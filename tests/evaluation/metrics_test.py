@@ -165,7 +165,6 @@ def test_scores_are_compared_in_float32_where_infinite_ones_tie():
   [
     ({"scores": [[1.0], [0.5, np.nan]]}, r"'q2', candidate 2 .*a score is not a number"),
     ({"scores": [[1.0], [0.5]]}, "scores and labels differ"),
-    ({"scores": [[1.0]]}, "scores and labels differ"),
     ({"labels": [[1], [0, 3]]}, r"'q2', candidate 2 .*label 3.*use the labels 1"),
     ({"labels": [["1"], ["0", "1"]]}, r"'q1', candidate 1 .*use the labels 1"),
     ({"labels": [[1], [0, None]]}, r"'q2', candidate 2 .*use the labels 1"),

@@ -110,10 +110,6 @@ def test_nothing_to_do_is_said(tmp_path):
     distil.distil(QUESTIONS, tmp_path / "out", [])
   with pytest.raises(InputError, match="no question has a candidate"):
     distil.distil([Question("q", "who", ())], tmp_path / "out", ["x.trec"])
-  (tmp_path / "there").mkdir()
-  (tmp_path / "there" / "x").touch()
-  with pytest.raises(InputError, match="is not empty"):
-    distil.distil(QUESTIONS, tmp_path / "there", ["x.trec"])
 
 
 def test_a_run_is_asked_what_it_has_seen(finished_run, tmp_path):

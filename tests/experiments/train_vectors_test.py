@@ -129,7 +129,6 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     (["--data=nothing"], "data.name = 'nothing' is no dataset"),
     (["--text=absent.txt"], "absent.txt does not exist"),
     (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
-    ([], "give one of --data and --text"),
     (["--data=sample", "--text=x"], "give one of --data and --text"),
   ],
 )

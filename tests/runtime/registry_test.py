@@ -52,6 +52,8 @@ def test_a_class_of_the_users_is_announced(module, tmp_path, caplog):
   assert loss.weight == 0.5
   with pytest.raises(InputError, match="model.zebra is not a field of Mine; its .*width"):
     registry.build(registry.MODELS, {"name": f"{module}:Mine", "zebra": 3}, "model")
+  with pytest.raises(InputError, match=r"MyLoss wants values for \['weight'"):
+    registry.build(registry.LOSSES, {"name": f"{module}:MyLoss"}, "loss")
 
 
 def test_a_name_of_the_table():
