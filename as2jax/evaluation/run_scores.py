@@ -154,7 +154,8 @@ def load(
     for outcome in content.get("seeds", ()):
       for metric in values:
         entry = outcome["metrics"].get(f"{metric}[{data}]", {})
-        tied[metric] = max(entry.get("tied_questions", 0), tied.get(metric, 0))
+        if "tied_questions" in entry:  # of a filter that the results have
+          tied[metric] = max(entry["tied_questions"], tied.get(metric, 0))
     one = RunScores(
       name,
       data,

@@ -341,6 +341,8 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
   flat = tmp_path / "flat.trec"  # all candidates have one score
   flat.write_text(re.sub(r" \S+ (\S+)$", r" 0 \1", file.read_text(), flags=re.MULTILINE))
   assert actual[0]["tied_questions"] == tied and 5 < tied < 54
+  other = rows_of(capsys, folders / "word_overlap", "--filter=both", "--metrics=map")
+  assert other[0]["tied_questions"] is None  # results have no such filter
   for form in ("text", "markdown"):
     names = [str(folders / "word_overlap"), str(flat)]
     assert not compared(*names, *FEW, "--metrics=map", f"--format={form}")
@@ -471,7 +473,6 @@ QRELS = [  # what is given, the words of the refusal
   ("evaluate bm25.run --metrics=AP", "as2jax evaluate FILE --qrels=FILE"),
   ("evaluate bm25.run --qrels=qrels.txt --label=1", "without what is for other systems"),
   ("evaluate nowhere --qrels=qrels.txt", "nowhere is no file"),
-  ("compare --brief bm25.run", "No such option: --brief"),
 ]
 
 
