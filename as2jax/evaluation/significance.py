@@ -267,18 +267,14 @@ def macro_test(
   mean = float(np.mean(list(map(np.mean, parts))))
   variances = np.array([one.variance(x) for one, x in zip(by_group, parts, strict=True)])
   counts = np.array([one.count for one in by_group])
-  error = np.sqrt(variances.sum()) / len(parts)
-  largest = np.abs(every).max()
-  width, freedom = 0.0, 1.0
-  if error > 1e-14 * largest:
-    freedom = variances.sum() ** 2 / (variances**2 / (counts - 1)).sum()
-    width = _quantile(freedom) * float(error)
-  questions = len(every)
+  largest, questions = np.abs(every).max(), len(every)
+  error, freedom = _of_average(variances, counts - 1, largest)
   weighted = every * np.repeat(questions / len(parts) / sizes, sizes)
   before = np.cumsum(counts) - counts
   names = np.concatenate([one.number + first for one, first in zip(by_group, before, strict=True)])
   signs = randomization_test(weighted, np.zeros(questions), names, samples=samples, seed=seed)
   p = _two_sided(mean, error, freedom, largest)
+  width = _quantile(freedom) * error
   return Comparison(mean, width, p, questions, int(counts.sum())), signs.p
 
 
@@ -294,12 +290,17 @@ def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
   freedoms = np.array([part.freedom for part in parts])
   widths = np.array([part.half_width for part in parts])
   variances = (widths / np.array(list(map(_quantile, freedoms)))) ** 2
-  error = float(np.sqrt(variances.sum())) / len(parts)
   largest = max(abs(part.difference) for part in parts)
-  freedom = float(freedoms.min())
-  if error > 1e-14 * largest:
-    freedom = float(variances.sum() ** 2 / (variances**2 / freedoms).sum())
+  error, freedom = _of_average(variances, freedoms, largest)
   return _methods_comparison(difference, error, freedom, largest)
+
+
+def _of_average(variances, freedoms, largest) -> tuple[float, float]:
+  """Return the standard error of an average of means, and Welch and Satterthwaite's degrees of freedom."""
+  error = float(np.sqrt(variances.sum())) / len(variances)
+  if error <= 1e-14 * largest:  # rounding alone
+    return 0.0, 1.0
+  return error, float(variances.sum() ** 2 / (variances**2 / freedoms).sum())
 
 
 def _methods_comparison(mean, error, freedom, largest) -> MethodsComparison:
