@@ -22,6 +22,7 @@ from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance, tables
 from as2jax.evaluation.metrics import tied_text
 from as2jax.evaluation.run_scores import RunScores
+from as2jax.evaluation.significance import SAMPLES
 
 TESTED = ("p_t", "p_randomization", "p_methods")
 HEAD = ("difference", "gain", "p (t)", "p (r.)", "methods", "p", "finds")
@@ -111,7 +112,7 @@ def run(
 
 
 def compare(
-  loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int = 100_000, seed: int = 0
+  loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int = SAMPLES, seed: int = 0
 ) -> list[Row]:
   """Return one row a metric and system: its mean, and (but for the first) its tests against the first."""
   rows = []
@@ -145,7 +146,11 @@ def compare(
 
 
 def compare_groups(
-  datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int, seed: int
+  datasets: Sequence[Sequence[RunScores]],
+  metrics: Sequence[str],
+  *,
+  samples: int = SAMPLES,
+  seed: int = 0,
 ) -> list[Row]:
   """Return one row a metric, later group and scope: each dataset (its systems), then their average."""
   rows: list[Row] = []

@@ -22,6 +22,7 @@ ONE_STAGE = "cannot be told: its seeds began with one first stage"
 ONE_SEED = "cannot be told from one seed"
 TWO_SEEDS = "cannot be told from two seeds"  # with strong luck of a run 8 % of nulls have p < .05
 FEW_GROUPS, LARGE_GROUP = 10, 0.25  # fewer, or a larger share of the questions, is said
+SAMPLES = 100_000  # of the randomization test
 ROUNDED = 1e-9  # relative: tables of per-question scores may have ten digits
 Named = Sequence[Any] | np.ndarray | None  # the group of each question; None where each is its own
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
@@ -211,7 +212,7 @@ def paired_t_test(a: np.ndarray, b: np.ndarray, groups: Named = None) -> Compari
 
 
 def randomization_test(
-  a: np.ndarray, b: np.ndarray, groups: Named = None, *, samples: int = 100_000, seed: int = 0
+  a: np.ndarray, b: np.ndarray, groups: Named = None, *, samples: int = SAMPLES, seed: int = 0
 ) -> Comparison:
   """Compare two systems by the paired randomization (sign-flip) test over questions, two-sided.
 
@@ -250,7 +251,7 @@ def macro_test(
   b: Sequence[np.ndarray],
   groups: Sequence[Named] | None = None,
   *,
-  samples: int = 100_000,
+  samples: int = SAMPLES,
   seed: int = 0,
 ) -> tuple[Comparison, float]:
   """Compare two systems' averages over datasets, each weighing the same; return p of signs beside.

@@ -163,7 +163,7 @@ def run(
   loaded = run_scores.load(places, split="test", question_filter=rule)
   for system, scores in zip(folders, loaded, strict=True):
     named.append(dataclasses.replace(scores, name=system))
-  table = compare.as_text(compare.compare(named, [task.metric], samples=SAMPLES, seed=0))
+  table = compare.as_text(compare.compare(named, [task.metric], samples=SAMPLES))
   return f"{name}: {task.about}\n{table}"
 
 

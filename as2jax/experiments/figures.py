@@ -15,8 +15,6 @@ from as2jax.evaluation import compare, metrics, results, significance, tables
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.runtime.files import write_whole
 
-SAMPLES = 100_000  # of the randomization tests
-
 
 def one_system(title: str, seeds: Sequence[int], runs: Sequence[RunScores]) -> RunScores:
   """Return runs of one seed each as one system; a note names the seeds that it is of."""

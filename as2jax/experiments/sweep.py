@@ -324,7 +324,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job]) -> str:
   rows = []
   for split in results.splits_of(results.read(done[0])):
     systems = _systems(output, whole, split)
-    for row in compare.compare(systems, metrics, samples=figures.SAMPLES, seed=0):
+    for row in compare.compare(systems, metrics):
       rows.append({"split": split, **row})
   shown = [row for row in rows if row["split"] == selection]
   choosing = [row for row in shown if row["metric"].startswith(f"{metrics[0]}[")]

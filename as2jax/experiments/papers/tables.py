@@ -107,7 +107,6 @@ class Figures:
   def tests(self) -> list[str]:
     """Test the paper's claims with our runs: of these models and of the methods."""
     lines = []
-    options = {"samples": figures.SAMPLES, "seed": 0}
     for pair in self.table.claims:
       for column in self.table.columns:
         groups = []
@@ -116,10 +115,10 @@ class Figures:
           if all(sides):
             groups.append(sides)
         if groups and len(column.runs) == 1:
-          tested = compare.compare(groups[0], [column.metric], **options)
+          tested = compare.compare(groups[0], [column.metric])
           lines += ["", compare.as_text(tested)]
         elif groups:
-          tested = compare.compare_groups(groups, [column.metric], **options)
+          tested = compare.compare_groups(groups, [column.metric])
           lines += ["", compare.as_text(tested)]
     if lines:
       lines[:0] = ["", "the paper's claims, each row after the one that it is said to improve:"]
