@@ -284,6 +284,8 @@ def run(
     check: whether the pages are compared with what is computed; InputError names the first that differs.
 
   """
+  if write + missing + check > 1:
+    raise InputError("give one of --write, --missing and --check")
   folder = collected.folder()
   for one in collect:
     name, _, source = one.rpartition("=")
@@ -301,7 +303,7 @@ def run(
         line += f"   # about {hours:.2g} h of a CPU core"
       lines.append(line)
     return "\n".join(lines)
-  if collect and not write:
+  if collect and not (write or check):
     return ""
   pages_renewed = []
   with collected.unpacked(folder) as unpacked:

@@ -192,7 +192,11 @@ def test_the_command(finished_run, monkeypatch, capsys, tmp_path):
   command = ["lab", "measured"]
   assert app.run([*command, "--missing"]) == 0
   assert "--workdir=runs/bm25   # about 2 h of a CPU core" in capsys.readouterr().out
-  assert app.run([*command, "--collect", f"bm25={finished_run('bm25')}"]) == 0
+  assert app.run([*command, "--missing", "--check"]) == 2
+  assert "give one of --write, --missing and --check" in capsys.readouterr().err
+  collecting = [*command, "--collect", f"bm25={finished_run('bm25')}"]
+  assert app.run(collecting) == 0
+  assert app.run([*collecting, "--check"]) == 2  # the pages are those of other rows
   assert app.run(command) == 0
   said = capsys.readouterr().out
   assert "| BM25 | ." in said and "| it ranks | x | ." in said
