@@ -1,8 +1,8 @@
 """The fault-injection suite: `python -m tests.faults` (large) or `… --small` (a minute).
 
-It stops runs by signals, kills commands at their file calls, flips bits in checkpoints, damages files
-of runs, encoders, exports, indexes and sweeps, and gives damaged files to every reader. It prints totals,
-and each case that was silent, raw, hung or not the same to the bit; the status is 1 where there is any.
+It stops runs by signals, kills commands at their file calls, damages files of runs, encoders, exports, indexes
+and sweeps, and gives damaged files to every reader. It prints totals, and each case that was silent, raw, hung
+or not the same to the bit; the status is 1 where there is any.
 """
 
 import argparse
@@ -36,20 +36,12 @@ SIZES = {  # part -> its sizes in the large form, in the small form
   "kills": ((18,), (2,)),
   "stops": ((50, 10, 12), (3, 2, 5)),
   "fuzz": ((10_000,), (500,)),
-  "checkpoints": ((300,), (15,)),
   "folders": ((100,), (3,)),
 }
 
 
 def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> Iterable[fuzz.Totals]:
   """The totals of a part, each when it is known. `kills`, then `stops` come first: they fork, from a process that has not used jax."""
-  from tests.faults import stops
-
-  runs = stops.Runs(base / "runs")
-  if part == "stops":
-    return stops.stop(runs, seed, *sizes)
-  if part == "checkpoints" and not runs.plain.exists():
-    runs.finish("plain")
   if part == "kills":
     from tests.faults import kills
 
@@ -58,17 +50,17 @@ def run(part: str, base: pathlib.Path, seed: int, sizes: Sequence[int]) -> Itera
       return []
     one = kills.Kills(base / "kills")
     return (one.cases(verb, *sizes, seed) for verb in kills.VERBS)
+  if part == "stops":
+    from tests.faults import stops
+
+    return stops.stop(stops.Runs(base / "runs"), seed, *sizes)
   if part == "fuzz":
     from tests.faults import readers
 
     return [fuzz.run(readers.readers(), *sizes, seed)]
-  if part == "folders":
-    from tests.faults import folders
+  from tests.faults import folders
 
-    return folders.damage(seed, *sizes, base)
-  from tests.faults import bits
-
-  return [bits.in_checkpoints(runs.plain.parent, seed, *sizes, base)]
+  return folders.damage(seed, *sizes, base)
 
 
 def main() -> int:

@@ -67,11 +67,6 @@ class Runs:
     )
     (self.base / "config.json").write_text(config.to_json())
 
-  @property
-  def plain(self) -> pathlib.Path:
-    """The results of the run that nothing stops."""
-    return self.base / "plain" / "results.json"
-
   def start(self, name: str) -> int:
     """Forks the process that trains in the folder `name`."""
     return fork(lambda: self._train(name), self.base / f"{name}.log")
