@@ -96,6 +96,13 @@ def documents(kind):
   return vectors
 
 
+PLAIN = {
+  "dot": lambda q, d: d @ q,
+  "euclidean": lambda q, d: -np.linalg.norm(d - q, axis=1),
+  "cosine": lambda q, d: d @ q / (np.linalg.norm(d, axis=1) * np.linalg.norm(q) + 1e-300),
+}
+
+
 @pytest.mark.parametrize("similarity", exact_search.SIMILARITIES)
 @pytest.mark.parametrize("kind", ["random", "near", "scales", "equal"])
 def test_hits_are_the_best_in_float64(kind, similarity, monkeypatch):
@@ -106,7 +113,9 @@ def test_hits_are_the_best_in_float64(kind, similarity, monkeypatch):
   pool = exact_search.prepared(vectors, similarity, side="pool")
   wanted = []
   for query in vectors[:9]:
-    scores = indexes._scores(query, pool, similarity)
+    scores = indexes._scores(query, pool, similarity)  # of prepared vectors, which are rounded
+    plain = PLAIN[similarity](query.astype(np.float64), vectors.astype(np.float64))
+    np.testing.assert_allclose(scores, plain, rtol=1e-6, atol=1e-6 * np.abs(plain).max())
     best = np.lexsort((np.arange(300), -scores))[:10]
     wanted.append([as2jax.Hit(int(i), float(scores[i]), str(i), str(i)) for i in best])
   assert index.search_many(texts[:9], 10) == wanted
