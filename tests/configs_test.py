@@ -23,6 +23,7 @@ from as2jax.training import optimizers
 from as2jax.training import state as states
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.usefixtures("in_the_repository")
 # Words of a file's own, each alone and on the sample; the first kind also with every other word.
 KINDS = {
   "baseline": recipes.BASELINES,
@@ -47,11 +48,6 @@ STRUCTURES = """wikiqa_cassie asnq_tanda asnq_tanda:context own:fast own:embedde
 VARIANTS = """wikiqa_cassie:joint,tuned squad_dual_gru:grouped squad_dual_vae semeval_cete:glove
   squad_cross_vae:small,wide,tuned wikiqa_triplet:shared
   trecqa_m2snet:grouped""".split()
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch):
-  monkeypatch.chdir(ROOT)
 
 
 def every_argument(file):

@@ -96,6 +96,12 @@ def _cache(tmp_path_factory):
     yield
 
 
+@pytest.fixture
+def in_the_repository(monkeypatch):
+  """The working folder is that of the repository."""
+  monkeypatch.chdir(ROOT)
+
+
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory):
   """run(system) -> folder of a finished run of it on the sample; to be read, not written.

@@ -14,6 +14,7 @@ from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.usefixtures("in_the_repository")
 TRIPLET = "configs/wikiqa_triplet.py"
 
 
@@ -42,11 +43,6 @@ def command(*arguments, **environment):
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
   )
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch):
-  monkeypatch.chdir(ROOT)
 
 
 @pytest.mark.parametrize(

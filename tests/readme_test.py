@@ -26,6 +26,7 @@ from as2jax.inference import serve
 from as2jax.runtime import registry
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.usefixtures("in_the_repository")
 FOLDERS = ("as2jax", "configs", "launch", "tests")
 READMES = [ROOT / "README.md"]
 READMES += sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("README.md"))
@@ -71,11 +72,6 @@ COMMANDS = {
 
 
 config = functools.cache(job_files.load)  # resolves `configs/FILE.py:words`, each once
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch):
-  monkeypatch.chdir(ROOT)
 
 
 def test_the_commands_are_read():

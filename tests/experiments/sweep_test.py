@@ -23,13 +23,9 @@ from as2jax.runtime.preemption import Preempted
 from as2jax.training import loop
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("in_the_repository")
 LEXICAL = "configs/wikiqa_baseline.py:bm25,sample"
 RANKERS = ("word_overlap", "idf_overlap")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch):
-  monkeypatch.chdir(ROOT)
 
 
 def sweep_file(folder, base, points):
