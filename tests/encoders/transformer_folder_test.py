@@ -6,38 +6,20 @@ import time
 import jax
 import numpy as np
 import pytest
+import tiny
 import tiny_encoders
-from flax import traverse_util
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from as2jax.encoders import hub, transformer_folder, weights
 from as2jax.encoders.bert import BERT, BertEncoder
 from as2jax.runtime.errors import InputError
 
-CONFIG = dict(
-  model_type="bert",
-  vocab_size=11,
-  hidden_size=8,
-  num_hidden_layers=3,
-  num_attention_heads=2,
-  intermediate_size=12,
-  max_position_embeddings=6,
-  type_vocab_size=2,
-  layer_norm_eps=1e-7,
-  hidden_act="relu",
-  hidden_dropout_prob=0.2,
-  attention_probs_dropout_prob=0.3,
-)
+CONFIG = {**tiny.SIZES, "vocab_size": len(tiny.vocabulary())}
 
 
 def bert_tensors():
   """Every tensor of Hugging Face's BertModel of `CONFIG`, whose names parity_test proves."""
-  encoder = BertEncoder(**BERT.fields(CONFIG))
-  rng = np.random.default_rng(0)
-  draw = lambda x: rng.normal(size=x.shape).astype(np.float32)
-  params = traverse_util.unflatten_dict(jax.tree.map(draw, weights.shapes(encoder)), sep="/")
-  pooler = {"kernel": rng.normal(size=(8, 8)), "bias": rng.normal(size=8)}
-  return weights.to_tensors(params, pooler)
+  return load_file(f"{tiny.encoder_folder()}/model.safetensors")
 
 
 def write(folder, tensors, **config):
@@ -66,7 +48,7 @@ def test_tensors_become_parameters_and_the_same_tensors_again(folder):
   tensors = bert_tensors()
   params = transformer_folder.load_params(folder, encoder_of(folder))
   kernel = params["layers"]["feed_forward"]["intermediate"]["kernel"]
-  assert kernel.shape == (3, 8, 12) and kernel.dtype == np.float32
+  assert kernel.shape == (2, 16, 32) and kernel.dtype == np.float32
   np.testing.assert_array_equal(kernel[1], tensors["encoder.layer.1.intermediate.dense.weight"].T)
   assert (BertEncoder.embedding_table(params) == tensors["embeddings.word_embeddings.weight"]).all()
   pooler = transformer_folder.load_pooler(folder, BERT)
@@ -76,7 +58,8 @@ def test_tensors_become_parameters_and_the_same_tensors_again(folder):
 
 XLNET = dict(model_type="xlnet", vocab_size=9, d_model=8, n_layer=1, n_head=2, d_inner=8)
 DISTILBERT = dict(model_type="distilbert", vocab_size=9, dim=8, n_layers=1, n_heads=2, hidden_dim=8)
-MODERNBERT = {**CONFIG, "model_type": "modernbert", "hidden_activation": "gelu"}
+MODERNBERT = {**CONFIG, "model_type": "modernbert", "num_hidden_layers": 3}
+MODERNBERT |= {"hidden_activation": "gelu"}
 DEBERTA = {
   **CONFIG,
   "model_type": "deberta-v2",
@@ -105,7 +88,7 @@ REFUSED = [
   (DEBERTA, {"pos_att_type": "c2p"}, "pos_att_type is .'c2p'.; only .'p2c', 'c2p'. is"),
   (DEBERTA, {"share_att_key": False}, "share_att_key is False; only True"),
   (DEBERTA, {"position_biased_input": None}, "position_biased_input is None; only False"),
-  (DEBERTA, {"embedding_size": 4}, "embedding_size is 4; only 8"),
+  (DEBERTA, {"embedding_size": 4}, "embedding_size is 4; only 16"),
   (DEBERTA, {"position_buckets": -1}, "position_buckets is -1; expected an integer from 4"),
   (DEBERTA, {"position_buckets": 80}, "buckets is 80; expected fewer than twice the 40 positions"),
   (DISTILBERT, {"n_heads": 3}, "dim 8 is not a multiple of n_heads 3"),
@@ -158,18 +141,18 @@ def test_old_names_prefix_heads_and_half_precision_are_read(folder, tmp_path):
   jax.tree.map(close, params, expected)
 
 
-KEY = "encoder.layer.2.attention.self.key.weight"
+KEY = "encoder.layer.1.attention.self.key.weight"
 
 
 @pytest.mark.parametrize(
   "change, config, message",
   [
-    (lambda t: t.pop(KEY), {}, rf"{KEY}.*missing.*\[8, 8\]"),
-    (lambda t: t.update({KEY: np.zeros((8, 4), np.float32)}), {}, rf"{KEY}.*\[8, 4\].*\[8, 8\]"),
+    (lambda t: t.pop(KEY), {}, rf"{KEY}.*missing.*\[16, 16\]"),
+    (lambda t: t.update({KEY: np.zeros((8, 4), np.float32)}), {}, rf"{KEY}.*\[8, 4\].*\[16, 16\]"),
     (lambda t: t.update(extra=np.zeros(3, np.float32)), {}, r"'extra' \[3\].* has no place"),
-    (lambda t: None, {"vocab_size": 12}, r"word_embeddings.*\[11, 8\].*\[12, 8\]"),
-    (lambda t: None, {"num_hidden_layers": 4}, r"encoder.layer.3.*missing"),
-    (lambda t: None, {"num_hidden_layers": 2}, r"encoder.layer.2.*16 such.*no place.*2 layers"),
+    (lambda t: None, {"vocab_size": 12}, r"word_embeddings.*\[\d+, 16\].*\[12, 16\]"),
+    (lambda t: None, {"num_hidden_layers": 3}, r"encoder.layer.2.*missing"),
+    (lambda t: None, {"num_hidden_layers": 1}, r"encoder.layer.1.*16 such.*no place.*1 layers"),
   ],
 )
 def test_a_tensor_that_does_not_fit_is_named(tmp_path, change, config, message):
