@@ -3,25 +3,22 @@
 python tests/goldens/compare_trees.py OLD NEW [--only=triplet,cete] [--keep=FOLDER]
 
 OLD and NEW are two checkouts with the same `.venv`. In each, its own `tests/hosts_program.py` trains every
-system on its tiny config, over one encoder; then it ranks users' files, evaluates run files, breaks 500 texts
-into sentences and compiles three of the jobs for TPU v5e. The values that are compared come from files that
+system on its tiny config, over one encoder; then it ranks users' files, evaluates run files and compiles three of
+the jobs for TPU v5e. The values that are compared come from files that
 other programs read (run.trec, qrels.trec, metrics.jsonl, Orbax checkpoints) and from printed JSON, so that a
 tree may change all of its insides. Status 1 where anything differs.
 """
 
 import argparse
 import hashlib
-import itertools
 import json
 import os
 import pathlib
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
 SYSTEMS = (
   "bm25 word_overlap triplet siamese crossencoder cosine loct cassie cete cross_vae m2snet".split()
 )
@@ -34,27 +31,6 @@ QUESTIONS = [
   ("what is 007", "null", "The agent 007 is a spy; he drives."),
 ]
 COMPILED = ("triplet", "cassie", "cross_vae")
-BREAK = (
-  f"import sys; sys.path.insert(0, {str(HERE)!r}); import compare_trees as c; print(c.broken())"
-)
-
-PARTS = (
-  "Dr. Smith went to Washington, D.C. in 1995.", "He said: \"No!\" and left.", "Prices rose 3.5% (see Fig. 2).",
-  "What now?", "e.g. apples, i.e. fruit.", "The U.S. Army is large.", "It ended... or did it?", "- a list item",
-  "Mr. J. R. Tolkien wrote it.", "See http://a.b/c.d?e=f.", "“Quoted,” she said.", "No. 5 is alive!", "A\nline break.",
-  "Really?! Yes.", "The end of St. Louis vs. Chicago.", "日本語の文。次の文。", "p. 34, pp. 5-6.", "Etc. etc.",
-)  # fmt: skip
-
-
-def broken() -> str:
-  """Return where 500 texts are broken into sentences, a line each, by the tree on the path."""
-  from as2jax.data.text.sentences import sentence_spans
-
-  rng, lines = random.Random(0), []
-  for number in range(500):
-    text = " ".join(rng.choices(PARTS, k=1 + number % 7))
-    lines.append(f"{list(itertools.chain(*sentence_spans(text)))}\n")
-  return "".join(lines)
 
 
 def tables(folder: pathlib.Path) -> dict[str, str]:
@@ -159,8 +135,6 @@ def record(tree: pathlib.Path, encoder: str, out: pathlib.Path, only: list[str])
         )
         found[f"files: {file} by {run}"] = ranked.read_text() if ranked.exists() else said
         ranked.unlink(missing_ok=True)
-  if "sentences" in only:
-    found["sentences"] = call(tree, cache, "-c", BREAK)
   if "compile" in only:
     for name in COMPILED:
       job = f"rerun:{out / 'runs' / name / 'config.json'}"
@@ -173,7 +147,7 @@ def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("old", type=pathlib.Path)
   parser.add_argument("new", type=pathlib.Path)
-  parser.add_argument("--only", default=",".join(["bm25", *JOBS, "files", "sentences", "compile"]))
+  parser.add_argument("--only", default=",".join(["bm25", *JOBS, "files", "compile"]))
   parser.add_argument(
     "--keep", type=pathlib.Path, help="keep what the old tree gave here, and read it again"
   )
