@@ -87,11 +87,12 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
       "mrr",
     )
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
-  before = (results.read(folder) or {}).get("data", {"source": data.source})
-  if before["source"] != data.source and results.changed_split(before, data):
+  before = (results.read(folder) or {}).get("data", {})
+  source = before.get("source", data.source)
+  if source != data.source and results.changed_split(before, data):
     raise InputError(
-      f"{folder} holds the evaluation on other questions, those of {before['source']}: give {data.source} "
-      "another name, or move that folder away"
+      f"{folder} holds the evaluation on other questions, those of {source}: give {data.source} another "
+      "name, or move that folder away"
     )
   outcomes = []
   for outcome in trained["seeds"]:
