@@ -21,19 +21,16 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import load, tables
-from as2jax.data.batches.batcher import Batcher
 from as2jax.data.inputs import rankings
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
-from as2jax.data.text.input_templates import ROLES, unit_parts
-from as2jax.data.text.tokenise import UnitTable, build_units
+from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.words import words
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training.build import Components
 
 FORMS = (".png", ".svg", ".pdf")
 log = logging.getLogger(__name__)
@@ -72,10 +69,12 @@ class Words:
         f"{run.folder} is a run of {run.config.model.name}, which has no token vectors"
       )
     self.question, self.components = question, run.components
-    model = self.components.model
-    layout = "sentences" if model.encodes else model.layout
+    layout = run.predictor.layout
     self.batcher = run.predictor.batcher((question,), layout, request=True)
-    self.table = word_table(self.components, question, self.batcher)
+    self.table = self.batcher.units
+    if not self.table.word_offsets[-1]:
+      options = {"cache": False, "judged": False, "words": True}
+      self.table = self.components.tables((question,), layout, **options).units
 
   def similarities(self, ranker: Ranker) -> list[Similarity]:
     """Returns what a ranker of the run makes of the texts: one matrix, or one a mode or sentence."""
@@ -195,31 +194,6 @@ def _sentences(template: str, question: Question, count: int) -> list[tuple[str,
     return [(f"candidate {n}", text) for n, text in enumerate(texts, 1)]
   one = question.candidates[0]
   return [("candidate", one.text), ("previous", one.previous), ("next", one.next)][:count]
-
-
-def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
-  """Returns the batcher's units with their words; InputError where its tokens are cut otherwise."""
-  units = batcher.units
-  if units.word_offsets[-1]:
-    return units
-  template, roles, candidate = components.model.template, None, question.candidates[0]
-  texts = [unit_parts(template, question.text, candidate)]
-  if template == "single":
-    texts = [(question.text,), (candidate.text,)]
-    roles = [ROLES["question"], ROLES["candidate"]]
-  texts = components.prompts.before(texts, roles)
-  tokenizer = components.source.tokenizer_of(text for unit in texts for text in unit)
-  length = components.config.data.max_length
-  rebuilt = build_units(
-    texts, tokenizer, template=template, roles=roles, words=True, max_length=length
-  )
-  same = np.array_equal(rebuilt.ids, units.ids) and np.array_equal(rebuilt.offsets, units.offsets)
-  if not same:
-    raise InputError(
-      f"model.name = {components.config.model.name!r}: its tokens are not those of "
-      "the tokeniser, so that no word can be given its own"
-    )
-  return rebuilt
 
 
 def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:

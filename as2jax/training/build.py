@@ -122,6 +122,7 @@ class Components:
     *,
     cache: bool = True,
     training: bool = False,
+    words: bool = False,
     **options,
   ) -> BatchTables:
     """Tokenises the units of `questions` in a layout (`sentences` is one, too).
@@ -129,6 +130,7 @@ class Components:
     Args:
       cache: whether tokens are kept on disk.
       training: whether the inputs of the loss are there, too.
+      words: whether units have their words, also where no input needs them.
       options: of the layout's function.
 
     """
@@ -147,7 +149,7 @@ class Components:
       roles=roles,
       max_length=self.config.data.max_length,
       cache=str(cache_folder(self.config.data.cache)) if cache else "",
-      words=any(entry.needs_words for entry in inputs),
+      words=words or any(entry.needs_words for entry in inputs),
     )
     if cache and (lost := built.report()):
       log.info("%s: %s", layout, lost)
