@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from as2jax.data import card
 from as2jax.encoders import pretraining
 from as2jax.evaluation import compare, metrics, results, significance
 from as2jax.report import plots
@@ -135,7 +136,8 @@ def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:
     found += [f"{system.label}: {line}" for line in _of_system(system, row, runs.split)]
     codes.add(system.code)
   found += [row["groups_note"] for row in rows[:1] if row["groups_note"]]
-  found += _of_data(runs.data_record)
+  if runs.data_record:
+    found += card.wrong(runs.data_record)
   if len(codes - {None}) > 1:
     found.append("the runs were made by different versions of the code")
   return found + pretraining.under_table(system.scores.pretraining for system in runs.systems)
@@ -165,18 +167,3 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
     if count != (1, 1):
       found.append(results.ledger_note(count))
   return found
-
-
-def _of_data(record: dict[str, Any]) -> list[str]:
-  lines = []
-  for pair, count in (record.get("overlap") or {}).items():
-    if count:
-      lines.append(f"{count} question texts stand in both of {pair.replace('+', ' and ')}")
-  for split, its in record.get("splits", {}).items():
-    if its.get("contradictory_pairs"):
-      lines.append(f"{its['contradictory_pairs']} pairs of {split} are labelled both 0 and 1")
-    if its.get("content") == "other":
-      lines.append(f"the files of {split} have not the SHA-256 of the official ones")
-  if record.get("verdict") == "differs":
-    lines.append("the files are not the official ones: their counts differ from the published")
-  return lines

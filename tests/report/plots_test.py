@@ -6,6 +6,8 @@ import xml.etree.ElementTree as tree
 import numpy as np
 import pytest
 
+from as2jax.data import card, dataset
+from as2jax.data.record import Candidate, Question
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.report import figures, plots, verdict
 from as2jax.report.runs import Runs, System
@@ -105,8 +107,8 @@ def test_the_verdict_is_one_plain_sentence(systems, metric, by_mrr, said):
   assert verdict.plain(runs, measured, rows(systems, "mrr[d-clean/test]", by_mrr)).endswith(said)
 
 
-def test_code_of_ones_own_is_no_other_version_of_ours():
-  def caveats(**identity):
+def test_code_of_ones_own_is_no_other_version_of_ours_and_data_are_doubted_as_in_their_card():
+  def caveats(record={}, **identity):
     own = dataclasses.replace(system("own"), config={"model": {"name": "mine:Bag"}})
     own.content["identity"] = {"code": "ours and mine", **identity}
     ours = system("ours")
@@ -114,10 +116,13 @@ def test_code_of_ones_own_is_no_other_version_of_ours():
     for one in (own, ours):
       one.content["seeds"] = ()
     same = {"seeds": 2, "note": "", "groups_note": "", "metric": "map[d]"}
-    return verdict.caveats(Runs((own, ours), "dev", {}, (), ""), [same, same])
+    return verdict.caveats(Runs((own, ours), "dev", record, (), ""), [same, same])
 
   assert caveats() == caveats(package="ours") == []  # runs of before do not tell the two apart
   assert caveats(package="older") == ["the runs were made by different versions of the code"]
+  twice = Question("q", "who", (Candidate("a", "Ann", 1), Candidate("b", "Ann", 0)))
+  mine = card.data_card(dataset.of_questions("mine", {"dev": (twice,)}, "mine.csv"))
+  assert "labelled both 0 and 1" in caveats(mine, package="ours")[0]
 
 
 def test_runs_that_other_metrics_select_are_not_said_to_share_one():
