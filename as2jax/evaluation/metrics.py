@@ -15,6 +15,8 @@ from as2jax.evaluation.significance import half_width
 from as2jax.runtime.errors import InputError
 
 METRICS = ("map", "mrr", "p@1", "r@1", "r@5", "ndcg@10")
+# Of each task the metric that its results have, and the question filter that selects.
+KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 TIES = ("expected", "trec", "pessimistic")
 TIED = 0.1  # of the questions: a table says where more of them hang on the order of tied candidates
 TIE_TOLERANCE = 0.0005  # a run whose ties move the mean of a metric by more says so

@@ -17,7 +17,6 @@ from as2jax.data import holdout, mined
 from as2jax.data.card import data_card, misleading
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
-from as2jax.evaluation.run_scores import KEYS
 from as2jax.evaluation.significance import ONE_SEED, Groups, count_text, half_width, mean_sd
 from as2jax.runtime import bound, processes
 from as2jax.runtime.errors import InputError
@@ -254,7 +253,7 @@ def write(
     "seeds": seeds,
     "task": task,
     "ties": config.evaluation.ties,
-    "selected_on": f"{config.select}, {selection}, {KEYS[task][1]}",
+    "selected_on": f"{config.select}, {selection}, {metrics.KEYS[task][1]}",
     "data": data,
     "weights": weights,
     "versions": versions(),
@@ -308,7 +307,7 @@ def ledger_note(looks: Looks | None) -> str:
 
 def main_figures(content: dict, selecting: bool) -> Iterator[tuple[str, str]]:
   """Yield the main metrics of results with their figures as text; only those of the filter that selects."""
-  part = f"-{KEYS[content['task']][1]}/" if selecting else ""
+  part = f"-{metrics.KEYS[content['task']][1]}/" if selecting else ""
   for name, entry in content["metrics"].items():
     if name.partition("[")[0] not in TABLE[content["task"]] or part not in name:
       continue

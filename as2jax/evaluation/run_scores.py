@@ -28,8 +28,6 @@ from as2jax.runtime.errors import InputError
 
 # Of runs over a pool the last three; `often`: the answer is asked for often.
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, "gold", "any", "often")
-# The metric that results of each task have, and the question filter that selects.
-KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 MEASURES = ("nDCG@10", "AP")  # of judgements, where none is named
 STRATA = {"first_right": 1, "first_wrong": 0}  # by the label of a document's first candidate
 # Columns of a table that are no metrics.
@@ -335,7 +333,7 @@ def _rule(question_filter: str | None, content: dict[str, Any], split: str) -> t
         f"of {', '.join(metrics.RULES)}"
       )
     return name, name
-  data, name = content["data"], question_filter or KEYS[content["task"]][1]
+  data, name = content["data"], question_filter or metrics.KEYS[content["task"]][1]
   rules = {"clean": data.get("clean"), "official": data.get("official")}
   rules |= dict(zip(metrics.RULES, metrics.RULES))
   if content["task"] == "retrieve":
@@ -510,7 +508,7 @@ def _run(name: str, split: str, wanted: Collection[int]) -> Source:
     if not content:
       continue
     evaluated += results.splits_of(content)
-    metric, rule = KEYS[content["task"]]
+    metric, rule = metrics.KEYS[content["task"]]
     title = f"{metric}[{content['data']['name']}-{rule}/{split}]"
     if title not in content["metrics"]:
       continue

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from as2jax.data import load
-from as2jax.evaluation import compare, results, run_scores
+from as2jax.evaluation import compare, metrics, results, run_scores
 from as2jax.evaluation import tables as forms
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.significance import ONE_SEED
@@ -44,7 +44,7 @@ class Figures:
     if not folders or not all(map(finished, folders)):
       return None
     content = results.read(folders[0])
-    metric = run_scores.KEYS[content["task"]][0]
+    metric = metrics.KEYS[content["task"]][0]
     where = f"{content['data']['name']}-{column.question_filter}/{column.split}"
     if f"{metric}[{where}]" not in content["metrics"]:
       return None
