@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from as2jax.evaluation import answer_triggering, results, run_scores
-from as2jax.evaluation.answer_triggering import SAMPLES
+from as2jax.evaluation import calibration, results, run_scores
 from as2jax.evaluation.calibration import Calibration, Candidates, fitted_on, of_run, ranked_by
 from as2jax.runtime.errors import InputError
 
@@ -36,7 +35,7 @@ def ratios(dev: Calibration, test: Candidates) -> dict[str, Ratio]:
   right, kept_right = summed(test.right), summed(kept * test.right)
   best, of_dev = test.best, dev.best
   hit = np.bincount(test.question, kept * test.right) > 0
-  least = answer_triggering.best_threshold(of_dev.score, of_dev.right, of_dev.answerable.sum())
+  least = calibration.best_threshold(of_dev.score, of_dev.right, of_dev.answerable.sum())
   told = (best.score >= least).astype(np.float64)
   due = summed(best.answerable, best.group)
   return {
@@ -69,10 +68,10 @@ def row(pairs: Sequence[tuple[Calibration, Candidates]]) -> dict[str, str]:
   """Return the figures of a system, of dev's and test's candidates a seed."""
   of_seeds = [ratios(dev, test) for dev, test in pairs]
   groups = len(next(iter(of_seeds[0].values()))[0])
-  weights = np.random.default_rng(0).multinomial(groups, np.full(groups, 1 / groups), SAMPLES)
+  weights = calibration.resampled(groups)
   cells = {"seeds": f"{len(pairs)}"}
   for name in of_seeds[0]:
-    values, drawn = [], np.zeros(SAMPLES)
+    values, drawn = [], np.zeros(len(weights))
     for of_seed in of_seeds:
       over, under = of_seed[name]
       values.append(over.sum() / max(under.sum(), 1))
@@ -85,8 +84,8 @@ def row(pairs: Sequence[tuple[Calibration, Candidates]]) -> dict[str, str]:
     cells[f"at {share:.0%}".replace("%", " %")] = f"{answers:.3f}"
   fitted = {"Brier, dev": [], "Brier": [], "ECE": []}
   for dev, test in pairs:
-    fitted["Brier, dev"].append(answer_triggering.errors(dev.cross_fitted, dev.right)[0])
-    brier, error = answer_triggering.errors(dev.probability(test.score), test.right)
+    fitted["Brier, dev"].append(calibration.errors(dev.cross_fitted, dev.right)[0])
+    brier, error = calibration.errors(dev.probability(test.score), test.right)
     fitted["Brier"].append(brier)
     fitted["ECE"].append(error)
   return cells | {name: f"{np.mean(values):.3f}" for name, values in fitted.items()}

@@ -14,7 +14,7 @@ from etils import epath
 from markupsafe import Markup
 
 from as2jax.data import holdout
-from as2jax.evaluation import answer_triggering, calibration, compare, results, tables
+from as2jax.evaluation import calibration, compare, results, tables
 from as2jax.report import figures, plots, verdict
 from as2jax.report import runs as reading
 from as2jax.report.runs import Options, Runs
@@ -119,7 +119,7 @@ def _answering(runs: Runs) -> list[list[str]]:
     for seed in system.seeds if system.content is not None else ():
       pair = [calibration.ranked_by(system.place, split, seed) for split in (dev, runs.split)]
       if None not in pair:
-        seeds.append(answer_triggering.measure(*(candidates.best for candidates in pair)))
+        seeds.append(calibration.measure(*(candidates.best for candidates in pair)))
     if seeds:
       cells = [system.label]
       for field in (*fields, "calibration_error"):

@@ -11,7 +11,7 @@ import pytest
 import as2jax
 from as2jax.commands import app
 from as2jax.data.load import load
-from as2jax.evaluation import answer_triggering, calibration
+from as2jax.evaluation import calibration
 from as2jax.evaluation.calibration import Calibration
 from as2jax.runtime.errors import InputError
 
@@ -117,7 +117,7 @@ def made(seed=0, count=200):
 def test_probabilities_are_those_of_the_data_and_thresholds_the_best():
   one = made(count=20_000)
   np.testing.assert_allclose(one.probability(np.asarray([0.0, 1.0])), [0.27, 0.88], atol=0.02)
-  assert max(answer_triggering.errors(one.cross_fitted, one.right)) < 0.15
+  assert max(calibration.errors(one.cross_fitted, one.right)) < 0.15
   few = made()
   f1 = {}
   for least in few.score:

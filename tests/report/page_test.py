@@ -18,7 +18,7 @@ from as2jax.config import base, check, recipes
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
-from as2jax.evaluation import answer_triggering
+from as2jax.evaluation import calibration
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
 from as2jax.report import make, runs
@@ -123,7 +123,7 @@ def best(questions, ranking):
     right = np.array([c.label == 1 for c in question.candidates])
     rows.append((scores.max(), right[scores == scores.max()].mean(), right.any()))
   score, right, answerable = np.array(rows, np.float64).T
-  return answer_triggering.Best(score, right, answerable > 0, np.arange(len(rows)))
+  return calibration.Best(score, right, answerable > 0, np.arange(len(rows)))
 
 
 def test_it_says_how_well_systems_know_when_to_stay_silent(page_of_two):
@@ -132,7 +132,7 @@ def test_it_says_how_well_systems_know_when_to_stay_silent(page_of_two):
   cells = ["".join(text) for tag, _, text in shown.elements[at:] if tag in ("th", "td")][:21]
   dev, test = (datasets.load("sample").splits[split] for split in ("dev", "test"))
   run = {s: trec_files.read_run(f"{folders[1]}/eval/{s}/run.trec") for s in ("dev", "test")}
-  measured = answer_triggering.measure(best(dev, run["dev"]), best(test, run["test"]))
+  measured = calibration.measure(best(dev, run["dev"]), best(test, run["test"]))
   assert cells[:4] == ["system", "precision", "recall", "F1"]
   assert cells[15:18] == [f"{x:.3f}" for x in map(measured.get, ("precision", "recall", "f1"))]
 

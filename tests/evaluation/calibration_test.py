@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from as2jax.evaluation import answer_triggering
-from as2jax.evaluation.answer_triggering import Best
-from as2jax.evaluation.calibration import Candidates
+from as2jax.evaluation import calibration
+from as2jax.evaluation.calibration import Best, Candidates
 
 
 def generated(count, seed):
@@ -32,7 +31,7 @@ def test_precision_recall_and_f1_by_hand():
     np.array([True, False, True, True, True]),
     np.arange(5),
   )
-  actual = answer_triggering.measure(dev, test)
+  actual = calibration.measure(dev, test)
   assert actual["threshold"] == 2.0 and actual["answered"] == 3
   assert (actual["precision"], actual["recall"]) == pytest.approx((2 / 3, 2 / 4))
   assert actual["f1"] == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
@@ -50,13 +49,13 @@ def test_platt_is_the_logistic_regression_of_another_library():
   model.fit(twice, np.repeat([1, 0], 200), sample_weight=np.concatenate([target, 1 - target]))
   at = np.linspace(-4, 4, 30)
   theirs = model.predict_proba(at[:, None])[:, 1]
-  ours = answer_triggering.platt(data.score, data.right)(at)
+  ours = calibration.platt(data.score, data.right)(at)
   np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
 def test_platt_is_finite_where_scores_part_right_from_wrong(scale):
   score = scale * np.arange(10.0)
-  actual = answer_triggering.platt(score, (score > 4.5 * scale).astype(float))(score)
+  actual = calibration.platt(score, (score > 4.5 * scale).astype(float))(score)
   assert np.isfinite(actual).all() and (np.diff(actual) >= 0).all()
   assert actual[0] < 0.2 and actual[-1] > 0.8
