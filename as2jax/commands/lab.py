@@ -241,7 +241,7 @@ def mine(
     questions,
     target,
     settings,
-    passages=documents.read(passages)[1] if passages else (),
+    passages=documents.read(passages, drop=True)[1] if passages else (),
     kept_out=kept_out,
     source=data,
     allow_code=allow_code,

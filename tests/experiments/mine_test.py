@@ -186,7 +186,8 @@ def files(tmp_path):
     lines += [f"who is number {i}\tnumber {i} is here\t1", f"who is number {i}\ta dog {i}\t0"]
   (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
   (tmp_path / "test.tsv").write_text("question\tcandidate\tlabel\nwho is number 7\tx\t1\n")
-  (tmp_path / "more.txt").write_text("".join(f"glacier {i} melts\n" for i in range(20)))
+  texts = [{"text": f"glacier {i} melts"} for i in range(20)] + [{"text": ""}]
+  (tmp_path / "more.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
 
 
 def job(tmp_path, **data):
@@ -209,7 +210,7 @@ def test_the_command_mines_what_training_reads(finished_run, tmp_path, monkeypat
   files(tmp_path)
   monkeypatch.chdir(tmp_path)
   command = ["lab", "mine", f"{finished_run('triplet')},bm25", "train.tsv", "--exclude=test.tsv"]
-  options = ["--passages=more.txt", "--ranks=2:40", "--count=3", "--below=1e9"]
+  options = ["--passages=more.jsonl", "--ranks=2:40", "--count=3", "--below=1e9"]
   assert app.run([*command, *options, "-o", "negatives", "--format=json"]) == 0
   folder = tmp_path / "negatives"
   card = mined.card(folder)
