@@ -212,6 +212,19 @@ def assert_same_parameters(folder, other) -> None:
     np.testing.assert_array_equal(value, expected[path], path)
 
 
+def assert_same_run(folder, other) -> None:
+  """Of two finished runs: results, parameters, log and ranking are the same to the bit, but for times."""
+
+  def content(run):
+    results = json.loads((run / "results.json").read_text()) | {"execution": None}
+    rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    ranked = [(run / "eval/test" / name).read_bytes() for name in ("run.trec", "per_question.tsv")]
+    return results, [row | {"seconds_per_step": None} for row in rows], ranked
+
+  assert content(folder) == content(other)
+  assert_same_parameters(folder, other)
+
+
 COMPILED = []  # of each program of this process, for how long it was compiled or read
 jax.monitoring.register_event_duration_secs_listener(
   lambda event, seconds, **_: COMPILED.append(seconds) if "backend_compile" in event else None
