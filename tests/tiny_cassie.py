@@ -137,9 +137,8 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
   units = many((slots,), ("row", "start", "length")) | many((slots,), ("id",), -1)
   spans = many((words,), ("unit", "start", "length", "role", "form"))
   inputs = many((words,), ("document_frequency", "stop_words"), 0.0)
-  examples = many((slots, 1), ("members",)) | many((slots, 1), ("member_mask",), 0.0)
-  examples |= many((slots, k), ("labels",), -1) | many((slots,), ("mask",), 0.0)
-  examples |= many((slots,), ("question", "answer"), -1)
+  examples = many((slots, 1), ("members",)) | many((slots, k), ("labels",), -1)
+  examples |= many((slots,), ("mask",), 0.0) | many((slots,), ("question", "answer"), -1)
   for s, contents in enumerate(shards):
     unit = word = 0
     for r, cases in enumerate(contents):
@@ -166,7 +165,7 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
           spans[name][s, where] = value
         inputs["document_frequency"][s, where] = c.frequency
         inputs["stop_words"][s, where] = c.keep == 0
-        examples["members"][s, unit], examples["member_mask"][s, unit] = unit, 1
+        examples["members"][s, unit] = unit
         examples["labels"][s, unit], examples["mask"][s, unit] = c.labels, 1
         examples["question"][s, unit] = examples["answer"][s, unit] = unit
         at, unit, word = end, unit + 1, word + len(c.keep)

@@ -353,11 +353,11 @@ def plans(batcher: Batcher, *, apart: bool, request: bool) -> list[tuple[Batcher
     return whole
   alone: Any = np.concatenate(blocks)  # prediction's blocks are of one example
   members, lengths = batcher.examples.members[alone], batcher.sampler.lengths
-  is_short = np.where(members >= 0, lengths[members], 0).max(axis=1) <= SHORT
+  is_short = lengths[members].max(axis=1) <= SHORT
   units = np.unique(members[is_short])
   limits = batcher.sampler.limits
   batch = limits.rows * limits.row_length * batcher.shards
-  if lengths[units[units >= 0]].sum() < batch * least:
+  if lengths[units].sum() < batch * least:
     return whole
   few, many = alone[~is_short, None], alone[is_short, None]
   parts = [(short, many)]
@@ -406,7 +406,7 @@ def smallest(batcher: Batcher, blocks: Sequence[np.ndarray] | None = None) -> Ba
   if blocks is None:
     blocks = batcher.sampler.blocks()
   units = np.unique(batcher.examples.members[np.concatenate([np.zeros(0, int), *blocks])])
-  lengths = batcher.sampler.lengths[units[units >= 0]]
+  lengths = batcher.sampler.lengths[units]
   for smaller in reversed(sizes(batcher)):
     limits = smaller.sampler.limits
     tokens = limits.rows * limits.row_length * smaller.shards

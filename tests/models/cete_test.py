@@ -22,7 +22,6 @@ def random_batch():
   features = rng.normal(size=(*tokens.ids.shape, 12)).astype(np.float32)
   examples = Examples(
     members=np.arange(6, dtype=np.int32).reshape(1, 3, 2),
-    member_mask=np.ones((1, 3, 2), np.float32),
     labels=np.asarray([[[1], [0], [-1]]], np.int32),
     mask=np.ones((1, 3), np.float32),
     question=np.zeros((1, 3), np.int32),

@@ -64,7 +64,7 @@ class Examples:
   """What the loss sees: tuples of unit indices, local to the shard.
 
   `members` holds, by layout: `triplets` (anchor, positive, negative); `pairs` (question, answer);
-  `single` and `joint` (one joined sequence); 0 where `member_mask` is. `labels` are one a judged
+  `single` and `joint` (one joined sequence); 0 in padding. `labels` are one a judged
   member, under a template with context those of (candidate, previous, next) sentence, `UNKNOWN`
   (-1) where unjudged or padded. `mask` is 1 for a real example; `question` and `answer` number the
   question in its split and the answer's text, -1 for padding. `inputs`: level `example`, `[s, e,
@@ -72,7 +72,6 @@ class Examples:
   """
 
   members: Int[Array, "s e k"]
-  member_mask: Float[Array, "s e k"]
   labels: Int[Array, "s e j"]
   mask: Float[Array, "s e"]
   question: Int[Array, "s e"]

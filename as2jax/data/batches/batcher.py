@@ -205,14 +205,10 @@ class Batcher:
   def _examples(self, shard: Shard) -> Examples:
     table, slots = self.examples, self.sampler.limits.examples
     members = table.members[shard.examples]
-    real = members >= 0
-    if len(shard.examples):
-      order = np.argsort(shard.units)  # numbers in the table -> slots in the shard
-      at = np.searchsorted(shard.units, np.where(real, members, shard.units[0]), sorter=order)
-      members = order[at]
+    order = np.argsort(shard.units)  # numbers in the table -> slots in the shard
+    members = order[np.searchsorted(shard.units, members, sorter=order)]
     return Examples(
-      members=_pad(np.where(real, members, 0).astype(np.int32), slots),
-      member_mask=_pad(real.astype(np.float32), slots),
+      members=_pad(members.astype(np.int32), slots),
       labels=_pad(table.labels[shard.examples].astype(np.int32), slots, UNKNOWN),
       mask=_pad(np.ones(len(shard.examples), np.float32), slots),
       question=_pad(table.question[shard.examples], slots, -1),

@@ -16,8 +16,8 @@ from as2jax.data.text.input_templates import CONTEXT, unit_parts
 class ExampleTable:
   """Holds all examples of a split; a sampler chooses among their numbers.
 
-  `members` `[e, k]` are numbers of units, -1 where an example has fewer; `labels` `[e, j]` are
-  `UNKNOWN` where not judged; `question` `[e]` numbers the question, whose examples are contiguous;
+  `members` `[e, k]` are numbers of units; `labels` `[e, j]` are `UNKNOWN` where not judged;
+  `question` `[e]` numbers the question, whose examples are contiguous;
   `answer` `[e]` the answer's distinct text, -1 without one; `candidate` `[e]` is the position of
   the (last) candidate among the question's, `candidates` `[e, K]` those of several, -1 where there
   are fewer. `asked` `[units]` tells of units of one sentence whether each is a question.

@@ -77,14 +77,13 @@ def beside_those_who_share(
   """Return a random order of the blocks in which those with units in common tend to be neighbours.
   Of the units that several blocks hold, each block is filed under the one that a random ranking of
   all units has first (MinHash, Broder 1997): blocks that share all such units always meet, others
-  with the Jaccard similarity of these units as probability. `members` are the units of each
-  example, -1 where there is none.
+  with the Jaccard similarity of these units as probability. `members` are the units of examples.
   """
   sizes = [len(block) * members.shape[1] for block in blocks]
   pairs = np.stack(
     [np.repeat(np.arange(len(blocks)), sizes), members[np.concatenate(blocks)].ravel()]
   )
-  block, unit = np.unique(pairs[:, pairs[1] >= 0], axis=1)
+  block, unit = np.unique(pairs, axis=1)
   several = np.bincount(unit)[unit] > 1
   units = int(unit.max()) + 1
   file = units + np.arange(len(blocks))  # one that shares nothing is alone
@@ -209,8 +208,7 @@ class Sampler:
 
   def _units_of(self, examples: np.ndarray) -> np.ndarray:
     """Return the distinct units of examples, in the order of first sight."""
-    units = np.fromiter(dict.fromkeys(self.table.members[examples].ravel().tolist()), np.int32)
-    return units[units >= 0]
+    return np.fromiter(dict.fromkeys(self.table.members[examples].ravel().tolist()), np.int32)
 
   def _shard(self, examples: np.ndarray) -> Shard | None:
     """Return the shard of just these examples; None where they do not fit."""

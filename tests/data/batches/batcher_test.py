@@ -144,13 +144,12 @@ def check_shard(b, part, s, shard):
   assert examples.mask[s].sum() == len(shard.examples)
   for e, number in enumerate(shard.examples):
     want = b.examples.members[number]
-    got = np.where(examples.member_mask[s, e] > 0, part.units.id[s][examples.members[s, e]], -1)
-    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(part.units.id[s][examples.members[s, e]], want)
     np.testing.assert_array_equal(examples.labels[s, e], b.examples.labels[number])
     assert examples.question[s, e] == b.examples.question[number]
     assert examples.answer[s, e] == b.examples.answer[number]
   rest = slice(len(shard.examples), None)
-  assert not examples.mask[s, rest].any() and not examples.member_mask[s, rest].any()
+  assert not examples.mask[s, rest].any() and not examples.members[s, rest].any()
   assert (examples.labels[s, rest] == -1).all() and (examples.question[s, rest] == -1).all()
 
 
