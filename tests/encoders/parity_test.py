@@ -78,11 +78,9 @@ def twin(kind, config, folder):
 
 
 def opened(folder):
-  """The encoder in a folder, and its parameters."""
-  family, fields = transformer_folder.read_family(folder)
-  section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
-  fields = {"precision": None, **fields, "hidden_dropout": 0.0, "attention_dropout": 0.0}
-  encoder = registry.build(registry.ENCODERS, section, "encoder", **fields)
+  """The encoder in a folder without dropout, and its parameters."""
+  encoder = tiny_encoders.encoder(folder).clone(hidden_dropout=0.0, attention_dropout=0.0)
+  family = transformer_folder.read_family(folder)[0]
   return family, encoder, transformer_folder.load_params(folder, encoder)
 
 

@@ -1,7 +1,5 @@
 import json
 import math
-import os
-import pathlib
 import re
 import unicodedata
 
@@ -177,11 +175,7 @@ def test_nothing_to_compare_scores_zero(ranker):
 
 
 def test_real_wikiqa():
-  folder = os.environ.get("AS2JAX_DATA")
-  path = pathlib.Path(folder or "", "wikiqa", "WikiQA-test.tsv")
-  if not folder or not path.exists():
-    pytest.skip("AS2JAX_DATA names no folder with wikiqa/WikiQA-test.tsv")
-  questions = read_published(path)
+  questions = read_published(tiny.real_data("wikiqa", "WikiQA-test.tsv"))
   labels = [np.array([c.label for c in q.candidates]) for q in questions]
   mask = metrics.filter_mask("answerable", labels)
   assert mask.sum() == 243
