@@ -133,10 +133,8 @@ def test_requests_of_client_packages_are_answered(url, vectors_url, cross, bienc
   hits = cross.rank(QUERY, TEXTS, top_k=body.get("top_n"))
   assert len(answer.json()["results"]) == len(hits)
   for entry, hit in zip(answer.json()["results"], hits, strict=True):
-    assert (entry["index"], entry["relevance_score"]) == (
-      hit.index,
-      pytest.approx(hit.score, abs=1e-6),
-    )
+    assert entry["index"] == hit.index
+    assert entry["relevance_score"] == pytest.approx(hit.score, abs=1e-6)
     assert entry.get("document") == ({"text": hit.text} if "return_documents" in body else None)
 
 
@@ -203,18 +201,15 @@ def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
 def test_documents_are_pruned_to_what_answers(url, cross):
   documents = ["The cat sat. It rained.\n\n- Ice melts.", "A dog ran."]
   asked = {"query": QUERY, "documents": documents, "threshold": None, "top_k": 3}
-  answer, kept = (
-    post(url, "/prune", asked).json(),
-    cross.select(QUERY, documents, threshold=None, top_k=3),
-  )
+  answer = post(url, "/prune", asked).json()
+  kept = cross.select(QUERY, documents, threshold=None, top_k=3)
   assert answer.pop("score_kind") == cross.similarity and answer["answered"] is None
   assert answer["text"] == kept.text and len(answer["sentences"]) == 3
   for one, expected in zip(answer["sentences"], kept.sentences, strict=True):
     assert documents[one["document"]][one["start"] : one["end"]] == one["text"] == expected.text
     assert one["score"] == pytest.approx(expected.score, abs=1e-6)
-  assert (
-    post(url, "/prune", {**asked, "documents": "Ice. ", "threshold": 1e9}).json()["sentences"] == []
-  )
+  nothing = post(url, "/prune", {**asked, "documents": "Ice. ", "threshold": 1e9}).json()
+  assert nothing["sentences"] == []
   refused = post(url, "/prune", {**asked, "documents": ["---"]})
   assert refused.status_code == 422 and "no sentence" in refused.text
 
@@ -262,9 +257,8 @@ def test_ten_thousand_documents_are_ranked(finished_run):
 def test_an_index_is_searched(url, cross, index):
   actual = post(url, "/search", {"query": QUERY, "k": 3}).json()["results"]
   expected = index.search(QUERY, 3)
-  assert [(e["index"], e["id"], e["text"]) for e in actual] == [
-    (h.index, h.id, h.text) for h in expected
-  ]
+  found = [(e["index"], e["id"], e["text"]) for e in actual]
+  assert found == [(h.index, h.id, h.text) for h in expected]
   np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in expected], atol=1e-6)
   actual = post(url, "/search", {"query": QUERY, "rerank": True}).json()["results"]
   assert [e["index"] for e in actual] == [h.index for h in cross.rank(QUERY, TEXTS)]
@@ -599,10 +593,9 @@ def test_a_neighbour_changes_no_score_by_words(finished_run):
   beside, _ = words.rank_each([asked, Question("p", "who is", others)])
   assert [beside] == words.rank_each([asked])
   index = words.index(TEXTS)
-  both = index.search_many(["cat dog", "ice melts"], 1, rerank=words, depth=2)
-  assert both == [
-    index.search(query, 1, rerank=words, depth=2) for query in ("cat dog", "ice melts")
-  ]
+  queries, how = ["cat dog", "ice melts"], {"rerank": words, "depth": 2}
+  alone = [index.search(query, 1, **how) for query in queries]
+  assert index.search_many(queries, 1, **how) == alone
 
 
 def test_a_port_in_use_is_told():

@@ -143,9 +143,8 @@ def test_its_numbers_are_those_of_the_results(page_of_two):
   for metric in make.METRICS["rerank"]:
     for folder in folders:
       entry = results(folder)[f"{metric}[sample-clean/test]"]
-      expected.append(
-        [folder.rpartition("/")[2], f"{entry['mean']:.4f} ± {entry['half_width']:.4f}"]
-      )
+      figure = f"{entry['mean']:.4f} ± {entry['half_width']:.4f}"
+      expected.append([folder.rpartition("/")[2], figure])
   assert [row[:2] for row in figures(shown)] == expected
 
 
