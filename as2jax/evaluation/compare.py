@@ -44,9 +44,8 @@ def read(
 ) -> list[RunScores]:
   """Read the systems that are compared, under their names; for `options` see `run_scores.load`."""
   places = [run_scores.named(name)[1] for name in names]
-  fixed = [run_scores.named(name)[1] for name in deterministic]
-  found = []
-  for name, one in zip(names, run_scores.load(places, deterministic=fixed, **options), strict=True):
+  loaded, found = run_scores.load(places, deterministic=deterministic, **options), []
+  for name, one in zip(names, loaded, strict=True):
     found.append(dataclasses.replace(one, name=run_scores.named(name)[0]))
   return found
 

@@ -116,11 +116,11 @@ def load(
       joined by commas (a name that exists is never taken apart).
     split: of run folders; `dev+test` joins both where they were not evaluated as one.
     question_filter: one of `QUESTION_FILTERS`; None is `clean`, of files alone `answerable`.
-    deterministic: those of the names that stand for systems without randomness.
+    deterministic: those of the names, or their places, that stand for systems without randomness.
     seeds: of run folders, which have them; all where none is given.
 
   """
-  _check_fixed(names, deterministic)
+  fixed = _fixed(names, deterministic)
   folders = [name for name in names if epath.Path(name).is_dir()]
   if folders and "+" in split and not any(_evaluated(name, split) for name in folders):
     alike = functools.partial(
@@ -159,7 +159,7 @@ def load(
       data,
       tuple(question for question, *_ in counted),
       values,
-      name in deterministic or bool(content.get("deterministic")),
+      named(name)[1] in fixed or bool(content.get("deterministic")),
       content.get("note", ""),
       tuple(pretraining.statements(content)),
       content.get("origins", ()),
@@ -239,7 +239,7 @@ def by_judgements(
     deterministic: as in `load`; ties: as in `metrics.per_question`.
 
   """
-  _check_fixed(names, deterministic)
+  fixed = _fixed(names, deterministic)
   rule = question_filter or "all"
   if rule not in metrics.RULES:
     raise InputError(
@@ -265,7 +265,7 @@ def by_judgements(
       f"{epath.Path(qrels).name}-{rule}",
       tuple(question for question, *_ in counted),
       values,
-      name in deterministic,
+      named(name)[1] in fixed,
       "; ".join(notes),
       fingerprint=fingerprint,
       **fields,
@@ -274,9 +274,12 @@ def by_judgements(
   return loaded
 
 
-def _check_fixed(names: Sequence[str], deterministic: Sequence[str]) -> None:
-  for name in sorted(set(deterministic) - set(names))[:1]:
-    raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
+def _fixed(names: Sequence[str], deterministic: Sequence[str]) -> set[str]:
+  """Return the places of the systems without randomness."""
+  fixed = {named(name)[1] for name in deterministic}
+  for place in sorted(fixed - {named(name)[1] for name in names})[:1]:
+    raise InputError(f"--deterministic={place}: it is none of the systems that are compared")
+  return fixed
 
 
 def _judged(

@@ -425,8 +425,9 @@ def test_anybodys_run_files_by_judgements(run_files, capsys, monkeypatch):
     sys.modules, "ir_datasets", types.SimpleNamespace(load={"a/b": stored}.__getitem__)
   )
   for address in ("beir", "beir/qrels/test.tsv", "irds:a/b"):
-    other = rows_of(capsys, *command[:2], f"--qrels={address}", command[3])
-    assert [row | {"metric": ""} for row in other] == [row | {"metric": ""} for row in plain]
+    other = rows_of(capsys, "BM25=bm25.run", command[1], f"--qrels={address}", command[3])
+    called = {"metric": "", "system": ""}
+    assert [row | called for row in other] == [row | called for row in plain]
   (asked, right), *_ = [judgement[:2] for judgement in judged if judgement[-1] > 0]
   pathlib.Path("own.run").write_text(
     f"{asked} Q0 {asked} 1 9 x\n{asked} Q0 {right} 2 8 x\n"
