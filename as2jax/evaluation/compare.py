@@ -76,14 +76,13 @@ def run(
     "question_filter": question_filter,
     "deterministic": deterministic,
   }
+  wanted = list(dict.fromkeys(filter(None, map(str.strip, metrics.split(",")))))
   if qrels:
-    metrics = metrics or ",".join(run_scores.MEASURES)
-  wanted = list(dict.fromkeys(name.strip() for name in metrics.split(",")))
-  if qrels:
+    wanted = wanted or list(run_scores.MEASURES)
     systems = run_scores.by_judgements(names, qrels, wanted, **options)
   else:
     systems = read(names, **options)
-  if not metrics:
+  if not wanted:
     wanted = ["mrr", "r@1"]
     if any("map" in system.values for system in systems):
       wanted = ["map", "mrr"]
