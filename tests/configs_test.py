@@ -161,7 +161,6 @@ def test_a_run_that_states_no_head_is_one_of_the_first_token():
     ("recommended:fast,accurate", "fast and accurate exclude each other"),
     ("asnq_tanda:roberta,large,xlnet", "roberta and xlnet exclude each other"),
     ("wikiqa_triplet:minilm,large", "has no larger one; it goes with bert_base, roberta, xlnet"),
-    ("squad_triplet:squad_parts,squad_44", "exclude each other: name one"),
   ],
 )
 def test_words_that_a_config_cannot_follow_are_refused(job, message):

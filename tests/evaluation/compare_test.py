@@ -473,7 +473,6 @@ QRELS = [  # what is given, the words of the refusal
   ("compare bm25.run --qrels=qrels.txt --deterministic=a.run", "a.run: it is none of the systems"),
   ("evaluate bm25.run --metrics=AP", "as2jax evaluate FILE --qrels=FILE"),
   ("evaluate bm25.run --qrels=qrels.txt --label=1", "without what is for other systems"),
-  ("evaluate nowhere --qrels=qrels.txt", "nowhere is no file"),
 ]
 
 
