@@ -16,13 +16,13 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 244,
-  "product lines": 41_874,
-  "product statements": 24_452,
+  "product files": 242,
+  "product lines": 41_707,
+  "product statements": 24_316,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 29_632,
-  "tracked files": 645,
+  "test lines": 28_805,
+  "tracked files": 620,
   "words of Markdown": 11_350,  # outside tables and code
 }
 
