@@ -221,7 +221,7 @@ def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, mon
   (_, code), *_ = Page(page_text).of("code")
   report = shlex.split(code)
   assert {*runs, *twice} <= set(report)
-  assert page_cases.Page(page_text).of("title")[0][1] == "bm25 · Shared words"
+  assert Page(page_text).of("title")[0][1] == "bm25 · Shared words"
   pathlib.Path("a page.html").unlink()
   assert app.run(report[1:]) == 0
   assert pathlib.Path("a page.html").read_text() == page_text
