@@ -17,11 +17,11 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 242,
-  "product lines": 41_707,
-  "product statements": 24_316,
+  "product lines": 41_732,
+  "product statements": 24_332,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 28_805,
+  "test lines": 28_820,
   "tracked files": 620,
   "words of Markdown": 11_350,  # outside tables and code
 }

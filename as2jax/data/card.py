@@ -119,12 +119,12 @@ def wrong(card: Mapping) -> list[str]:
     where = f"{card['name']} {split}"
     if number := its["duplicate_pairs"]:
       lines.append(f"{where}: {number} (question, sentence) pairs repeat an earlier one")
-    if its["content"] == "other":
+    if its.get("content") == "other":  # cards of earlier versions have fewer keys
       lines.append(f"{where}: the files differ from the official ones (SHA-256)")
     for name, verdict in its["verdicts"].items():
       if verdict == "differs":
         lines.append(f"{where}: not the published number of questions, pairs or positives ({name})")
-  for split, names in card["missing"].items():
+  for split, names in card.get("missing", {}).items():
     lines.append(f"{card['name']} {split}: {', '.join(names)} is missing")
   return lines
 
@@ -133,7 +133,7 @@ def misleading(card: Mapping) -> list[str]:
   """Write a line for each split with pairs labelled both 0 and 1, or with question texts of train."""
   lines = []
   for split, its in card["splits"].items():
-    if number := its["contradictory_pairs"]:
+    if number := its.get("contradictory_pairs"):
       pairs = f"{number} (question, sentence) pairs are labelled both 0 and 1"
       lines.append(f"{card['name']} {split}: {pairs}")
   for pair, number in card["overlap"].items():

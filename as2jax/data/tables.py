@@ -114,7 +114,7 @@ def suffix_of(path: epath.PathLike) -> str:
 def open_table(source: Any, *, first: bool = False) -> Table:
   """Read the table in a file (also packed by gzip), of a pandas frame, or `hub:NAME`, with its `faults`.
 
-  `first`: of the hub, where each row takes time, only the first row.
+  `first`: only the first row of the hub, and only the header of cells that a delimiter separates.
 
   Raises InputError: no such file, no table, a library is not installed; names file and lines.
   """
@@ -126,12 +126,23 @@ def open_table(source: Any, *, first: bool = False) -> Table:
   if suffix == ".parquet":
     return _parquet(path)
   with opened(path) as file:
-    text = decoded(file.read(), path)
+    data = b""
+    while first and not data.strip() and (line := file.readline()):
+      data += line
+    text = decoded(data, path)
+    # With an odd number of quotation marks the header goes on in the next line.
+    if text.strip() and text.count('"') % 2 == 0 and not _is_json(suffix, text):
+      return _delimited(path, text, suffix)
+    text = decoded(data + file.read(), path)
   if not text.strip():
     raise InputError(f"{path} is empty; get the file again")
-  if suffix in JSON or (suffix not in DELIMITERS and text.lstrip()[0] in "{["):
+  if _is_json(suffix, text):
     return _json_lines(path, text)
   return _delimited(path, text, suffix)
+
+
+def _is_json(suffix: str, text: str) -> bool:
+  return suffix in JSON or (suffix not in DELIMITERS and text.lstrip()[:1] in ("{", "["))
 
 
 def is_hub(address: Any) -> bool:

@@ -19,7 +19,7 @@ from as2jax.data.record import CONTEXT, UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
 
 REQUIRED = ("question", "candidate")
-WIKIQA = (
+WIKIQA_COLUMNS = (
   "QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID", "Sentence", "Label",
 )  # fmt: skip
 WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
@@ -110,9 +110,14 @@ def read_labelled(source: Any) -> tuple[Question, ...]:
   return read(source, labelled=True).questions
 
 
-def read_published(path: epath.PathLike) -> tuple[Question, ...]:
-  """Read the questions of a file of a named data set, which nobody mends; see `read`."""
-  return _of_table(tables.open_table(path), True, {}, False, "get the official file").questions
+def read_published(
+  path: epath.PathLike, columns: tuple[str, ...] | None = None
+) -> tuple[Question, ...]:
+  """Read the questions of a file of a named data set, which nobody mends, of just these columns; see `read`."""
+  table = tables.open_table(path)
+  if columns and table.columns != columns:
+    raise table.error(f"expected the columns {', '.join(columns)}; get the official file")
+  return _of_table(table, True, {}, False, "get the official file").questions
 
 
 def read(
@@ -157,7 +162,7 @@ def _of_table(
   """Return what a table holds, see `read`; the error for rows that are wrong ends in `advice`."""
   if not table.rows:
     table.refuse()
-  of_wikiqa = table.columns == WIKIQA and table.unit == "line" and not named
+  of_wikiqa = table.columns == WIKIQA_COLUMNS and table.unit == "line" and not named
   if of_wikiqa:
     _add_neighbours(table)
   records = _records(table, named.get("candidate", "candidate"))
@@ -187,7 +192,7 @@ def form_of(path: epath.PathLike, columns: Mapping[str, str] | str = "") -> str:
   table, named = tables.open_table(path, first=True), tables.named_columns(columns)
   records = _records(table, named.get("candidate", "candidate"))
   there = _columns(table, records)
-  if not there or any(kind != ROW for _, kind, _ in records):
+  if not there or "candidates" in there or any(kind != ROW for _, kind, _ in records):
     return LABELLED
   return _form(there, tables.resolve_columns(there, named, table, needed=REQUIRED))
 
@@ -213,7 +218,7 @@ def _negatives(columns: Sequence[str], fields: Mapping[str, str]) -> list[str]:
 
 def _add_neighbours(table: Table) -> None:
   """Give rows in WikiQA's form the sentences around theirs, also those of rows that are dropped."""
-  table.columns = (*WIKIQA, "previous", "next")
+  table.columns = (*WIKIQA_COLUMNS, "previous", "next")
   for (_, one), (_, two) in itertools.pairwise(table.rows):
     if one and two and one["QuestionID"] == two["QuestionID"]:
       if _follows(one["SentenceID"], two["SentenceID"]):

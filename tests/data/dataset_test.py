@@ -14,10 +14,10 @@ import as2jax
 from as2jax.data import dataset
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.load import require
+from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts
 from as2jax.data.statistics import KEEPS
-from as2jax.data.user_files import read_published
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
@@ -30,7 +30,7 @@ def test_loads_what_the_reader_reads(tmp_path, monkeypatch):
   assert (data.name, data.clean, data.source) == ("wikiqa", "answerable", str(files))
   assert tuple(data.splits) == SPLITS
   for split, questions in data.splits.items():
-    assert questions == read_published(files / f"WikiQA-{split}.tsv")
+    assert questions == read_wikiqa(files / f"WikiQA-{split}.tsv")
     assert data.fingerprints[split] == fingerprint(questions)
 
 
@@ -226,7 +226,7 @@ def test_many_shards_keep_the_order(tmp_path, monkeypatch):
   root = write_source(tmp_path / "root", questions=30)
   data = load("wikiqa", root=str(root))
   assert len(list((tmp_path / "cache").rglob("*train.array_record*"))) == 8
-  assert data.splits["train"] == read_published(root / "WikiQA-train.tsv")
+  assert data.splits["train"] == read_wikiqa(root / "WikiQA-train.tsv")
   (features,) = (tmp_path / "cache").rglob("features.json")
   builder = tfds.builder_from_directory(features.parent)  # as others read it
   (first, *_) = builder.as_data_source("train")

@@ -465,6 +465,10 @@ def test_forms_are_known_by_their_columns(tmp_path, caplog):
   frame = pandas.DataFrame({"question": ["why"], "answer": ["so"], "negatives": [["no"]]})
   assert read(frame, labelled=True).form == WITH_NEGATIVES
   assert form_of(tmp_path / "absent.csv") == LABELLED
+  broken = (
+    b"question,answer\nwhy,\xff\n"  # below the header, which tells the form: the reader says so
+  )
+  assert form_of(written(tmp_path, broken, "faq.csv")) == PAIRS
   unlabelled = written(tmp_path, "question,answer\nwhy,so\n", "faq.csv")
   assert read(unlabelled, labelled=None).form == ""
 

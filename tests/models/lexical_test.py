@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tiny
 
+from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import words
-from as2jax.data.user_files import read_published
 from as2jax.evaluation import metrics, run_scores
 from as2jax.inference import modes
 from as2jax.models import lexical
@@ -175,7 +175,7 @@ def test_nothing_to_compare_scores_zero(ranker):
 
 
 def test_real_wikiqa():
-  questions = read_published(tiny.real_data("wikiqa", "WikiQA-test.tsv"))
+  questions = read_wikiqa(tiny.real_data("wikiqa", "WikiQA-test.tsv"))
   labels = [np.array([c.label for c in q.candidates]) for q in questions]
   mask = metrics.filter_mask("answerable", labels)
   assert mask.sum() == 243

@@ -119,6 +119,10 @@ def test_code_of_ones_own_is_no_other_version_of_ours_and_data_are_doubted_as_in
   twice = Question("q", "who", (Candidate("a", "Ann", 1), Candidate("b", "Ann", 0)))
   mine = card.data_card(dataset.of_questions("mine", {"dev": (twice,)}, "mine.csv"))
   assert "labelled both 0 and 1" in caveats(mine, package="ours")[0]
+  for split in mine["splits"].values():  # as results of earlier versions have it
+    del split["contradictory_pairs"], split["content"]
+  del mine["missing"]
+  assert [line for line in caveats(mine, package="ours") if "repeat" not in line] == []
 
 
 def test_runs_that_other_metrics_select_are_not_said_to_share_one():

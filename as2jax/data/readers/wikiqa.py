@@ -1,11 +1,20 @@
 """WikiQA (Yang et al. 2015), and the embedded sample in its form."""
 
+from etils import epath
+
+from as2jax.data.record import Question
 from as2jax.data.source import Counts, Spec
-from as2jax.data.user_files import read_published
+from as2jax.data.user_files import WIKIQA_COLUMNS, read_published
+
+
+def read_wikiqa(path: epath.PathLike) -> tuple[Question, ...]:
+  """Read the questions of a TSV file of WikiQA: a header, then a judged sentence a line."""
+  return read_published(path, WIKIQA_COLUMNS)
+
 
 WIKIQA = Spec(
   name="wikiqa",
-  reader=read_published,
+  reader=read_wikiqa,
   version="1.0.0",
   files={split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")},
   folders=("wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"),
@@ -44,7 +53,7 @@ WIKIQA = Spec(
 
 SAMPLE = Spec(
   name="sample",
-  reader=read_published,
+  reader=read_wikiqa,
   version="1.0.0",
   files={split: (f"sample-{split}.tsv",) for split in ("train", "dev", "test")},
   folders=("data/readers/sample",),

@@ -2,8 +2,9 @@ import pytest
 import tiny
 from file_damage import written
 
+from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import UNKNOWN
-from as2jax.data.user_files import read_published
+from as2jax.runtime.errors import InputError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
 ROWS = (
@@ -20,7 +21,7 @@ COUNTS = {"train": (2118, 20360, 1040), "dev": (296, 2733, 140), "test": (633, 6
 
 def test_reads_questions_with_context_and_title(tmp_path):
   path = written(tmp_path, "\r\n".join((HEADER, *ROWS, "")))
-  first, second, third = read_published(path)
+  first, second, third = read_wikiqa(path)
   assert (first.id, first.text) == ("Q1", 'how is "ice" made?')
   assert [c.id for c in first.candidates] == ["D1-0", "D1-1", "D1-3"]
   assert [c.label for c in first.candidates] == [0, 1, 0]
@@ -35,12 +36,18 @@ def test_reads_questions_with_context_and_title(tmp_path):
   assert (a.next, b.previous) == (b.text, a.text)  # the same text twice is kept
   assert (b.next, other_document.previous, other_document.title) == ("", "", "Tudor")
   assert third.candidates[0].previous == ""  # no neighbour of another question
+  for header in (HEADER.removesuffix("\tLabel"), HEADER.replace("QuestionID", "QID"), ROWS[0]):
+    other = written(tmp_path, "\n".join((header, *(row[:-2] for row in ROWS))))
+    with pytest.raises(
+      InputError, match="expected the columns QuestionID, .*; get the official file"
+    ):
+      read_wikiqa(other)
 
 
 @pytest.mark.parametrize("split", COUNTS)
 def test_official_counts(split):
   path = tiny.real_data("wikiqa", f"WikiQA-{split}.tsv")
-  questions = read_published(path)
+  questions = read_wikiqa(path)
   pairs = [candidate for question in questions for candidate in question.candidates]
   assert (len(questions), len(pairs), sum(c.label for c in pairs)) == COUNTS[split]
   assert all(c.id.startswith(f"{q.group}-") for q in questions for c in q.candidates)
