@@ -17,8 +17,8 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 242,
-  "product lines": 41_732,
-  "product statements": 24_332,
+  "product lines": 41_726,
+  "product statements": 24_330,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
   "test lines": 28_820,

@@ -110,9 +110,7 @@ def read_labelled(source: Any) -> tuple[Question, ...]:
   return read(source, labelled=True).questions
 
 
-def read_published(
-  path: epath.PathLike, columns: tuple[str, ...] | None = None
-) -> tuple[Question, ...]:
+def read_published(path: epath.PathLike, columns: Sequence[str] = ()) -> tuple[Question, ...]:
   """Read the questions of a file of a named data set, which nobody mends, of just these columns; see `read`."""
   table = tables.open_table(path)
   if columns and table.columns != columns:

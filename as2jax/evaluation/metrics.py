@@ -6,7 +6,7 @@ Scores are compared in float32, as trec_eval compares them. Everything here is n
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ METRICS = ("map", "mrr", "p@1", "r@1", "r@5", "ndcg@10")
 # Of each task the metric that its results have, and the question filter that selects.
 KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}
 TIES = ("expected", "trec", "pessimistic")
+_OPTIMISTIC: Any = object()  # positives first: of `tie_extremes` alone, no policy to ask for
 TIED = 0.1  # of the questions: a table says where more of them hang on the order of tied candidates
 TIE_TOLERANCE = 0.0005  # a run whose ties move the mean of a metric by more says so
 
@@ -111,7 +112,7 @@ def per_question(
 
   A question without a positive scores 0 on everything. `expected` is the exact expectation over
   uniformly random orders of tied candidates, in closed form (McSherry and Najork 2008); `trec` orders
-  ties by descending id (strcmp of the UTF-8 bytes), `pessimistic` puts negatives first, `optimistic` last.
+  ties by descending id (strcmp of the UTF-8 bytes), `pessimistic` puts negatives first.
 
   Args:
     scores, labels: one array [candidates] a question; labels are 1, 0 and `UNKNOWN` (negative).
@@ -261,7 +262,7 @@ def tie_extremes(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Return each metric of each question under the worst and the best order of tied candidates."""
   worst = per_question(scores, labels, ties="pessimistic", names=names)
-  return worst, per_question(scores, labels, ties="optimistic", names=names)
+  return worst, per_question(scores, labels, ties=_OPTIMISTIC, names=names)
 
 
 def ranges_of(
@@ -313,10 +314,10 @@ def average_recall(
 
 def _rank(scores, labels, ids, ties, names, *, graded=False) -> _Ranking:
   """Check the input and sort the candidates of all questions at once."""
-  if ties not in (*TIES, "optimistic"):
+  if ties not in (*TIES, _OPTIMISTIC):
     raise InputError(f"ties={ties!r} is not a tie policy: use one of {', '.join(TIES)}")
   score, gain, question, lengths = _flatten(scores, labels, names, graded)
-  keys = {"pessimistic": gain, "optimistic": -gain}
+  keys = {"pessimistic": gain, _OPTIMISTIC: -gain}
   if ties == "trec":
     keys["trec"] = _descending_ids(ids, lengths)
   order = np.lexsort((keys.get(ties, question), -score, question))

@@ -1,16 +1,11 @@
 """WikiQA (Yang et al. 2015), and the embedded sample in its form."""
 
-from etils import epath
+import functools
 
-from as2jax.data.record import Question
 from as2jax.data.source import Counts, Spec
 from as2jax.data.user_files import WIKIQA_COLUMNS, read_published
 
-
-def read_wikiqa(path: epath.PathLike) -> tuple[Question, ...]:
-  """Read the questions of a TSV file of WikiQA: a header, then a judged sentence a line."""
-  return read_published(path, WIKIQA_COLUMNS)
-
+read_wikiqa = functools.partial(read_published, columns=WIKIQA_COLUMNS)
 
 WIKIQA = Spec(
   name="wikiqa",
