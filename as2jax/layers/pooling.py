@@ -115,11 +115,11 @@ def _sum(
 def _first_maximum(
   flat: Float[Array, "s n d"], slot: Int[Array, "s n"], slots: int
 ) -> Int[Array, "s {slots} d"]:
-  """Return the number of the first token of each unit that attains its maximum, per dimension."""
+  """Return the number of the first token of each unit with its maximum, or NaN, per dimension."""
 
   def shard(flat, slot):
     number = jnp.arange(flat.shape[0], dtype=jnp.int32)[:, None]
-    attains = flat == jax.ops.segment_max(flat, slot, slots + 1)[slot]
+    attains = (flat == jax.ops.segment_max(flat, slot, slots + 1)[slot]) | jnp.isnan(flat)
     number = jnp.where(attains, number, jnp.int32(flat.shape[0]))
     return jax.ops.segment_min(number, slot, slots + 1)[:-1]
 

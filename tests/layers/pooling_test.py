@@ -37,6 +37,7 @@ REFERENCE = {
 @pytest.mark.parametrize("mode", MODES)
 def test_each_unit_is_pooled_alone(mode):
   hidden, tokens, units = batch()
+  hidden = hidden.at[0, 0, 1, 3].set(jnp.nan)  # is its own unit's alone, and is not lost
   pooled = np.asarray(pool(hidden, tokens, units, mode))
   token_vectors = vectors(hidden, units)
   seen = 0
