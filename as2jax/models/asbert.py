@@ -38,14 +38,11 @@ class Triplet(BiEncoder):
   def __call__(self, batch: Batch, *, train: bool) -> TripletOutput:
     units = self.encode(batch, train=train).units
     anchor, positive, negative = (take(units, batch.examples.members[..., k]) for k in range(3))
-    squared = jnp.stack(
-      [jnp.sum(jnp.square(anchor - other), -1) for other in (positive, negative)], axis=-1
-    )
-    scores = jnp.stack(
-      [self.compare((anchor, other), train=train)[self.score] for other in (positive, negative)],
-      axis=-1,
-    )
-    return TripletOutput(scores, squared)
+    scores, squared = [], []
+    for other in (positive, negative):
+      scores.append(self.compare((anchor, other), train=train)[self.ranking_score])
+      squared.append(jnp.sum(jnp.square(anchor - other), -1))
+    return TripletOutput(jnp.stack(scores, axis=-1), jnp.stack(squared, axis=-1))
 
 
 class Siamese(BiEncoder):
@@ -82,4 +79,4 @@ class Siamese(BiEncoder):
     units = self.encode(batch, train=train).units
     pair = tuple(take(units, batch.examples.members[..., k]) for k in range(2))
     scores = self.compare(pair, train=train)
-    return Judged(scores[self.score], scores["head"])
+    return Judged(scores[self.ranking_score], scores["head"])

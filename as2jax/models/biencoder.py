@@ -106,7 +106,8 @@ class SentenceBert(BiEncoder):
     if type(self).encode is not SentenceBert.encode:
       return None
     head = {"pooling": self.pooling, "dense": self.dense, "normalize": self.normalize}
-    return PublishedForm("sentence_transformer", self.score, from_sentence_folder=True, **head)
+    head["from_sentence_folder"] = True
+    return PublishedForm("sentence_transformer", self.ranking_score, **head)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     hidden = self.encoder(batch.tokens, train=train)

@@ -35,7 +35,7 @@ QUESTIONS = tuple(
 
 def make(kind, encoder):
   if kind == "triplet":
-    return Triplet(encoder, "mean", "euclidean")
+    return Triplet(encoder, "mean", "")  # its first score: −‖u − v‖
   if kind == "siamese":
     return Siamese(encoder, "max", "head", "concat_diff")
   return CrossEncoder(encoder, "cls", True, 0.1)
@@ -70,7 +70,7 @@ def test_scores_at_training_are_those_at_ranking():
     compared = tiny.apply(model, variables, pair, method=type(model).compare)
     scores = tiny.apply(model, variables, example_batch).scores[0]
     scores = scores[..., 0] if kind == "triplet" else scores
-    np.testing.assert_allclose(compared[model.score], scores, atol=1e-6)
+    np.testing.assert_allclose(compared[model.ranking_score], scores, atol=1e-6)
 
 
 def test_a_linear_layer_beside_a_cosine_begins_as_nothing():
