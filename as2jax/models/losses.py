@@ -65,33 +65,38 @@ class Loss:
     return {}
 
 
-# Of each layout, systems that have it.
-SYSTEMS = {
-  "pairs": "biencoder, siamese",
-  "single": "crossencoder, reranker",
-  "triplets": "triplet",
-  "joint": "cassie",
-}
-
-
 def check(loss: Loss, model: Any, config: Any) -> None:
-  """Raise InputError where a loss cannot read what a system gives; it names the layouts it knows."""
-  pair = f"loss.name = {config.loss.name!r} does not fit model.name = {config.model.name!r}"
-  known = "; ".join(f"{layout} (model.name = {SYSTEMS[layout]})" for layout in loss.layouts)
+  """Raise InputError where a loss cannot read what a system gives; it names the systems it can."""
+  absent, wrong = _absent(loss, type(model)), ""
   if loss.layouts and model.layout not in loss.layouts:
+    wrong = f", whose examples have the layout {model.layout}"
+  elif absent:
+    wrong = f": it reads {', '.join(absent)}, which that system does not give"
+  if wrong:
     raise InputError(
-      f"{pair}, whose examples have the layout {model.layout}: it knows {known}; take one of these "
-      "systems, or another loss"
+      f"loss.name = {config.loss.name!r} does not fit model.name = {config.model.name!r}{wrong}; take "
+      f"another loss, or model.name = {' or '.join(_readable(loss) or ('of your own',))}"
     )
-  output_class = inspect.signature(type(model).__call__).return_annotation
-  if not dataclasses.is_dataclass(output_class):  # a system from elsewhere need not say
-    return
-  given = {field.name for field in dataclasses.fields(output_class)}
-  if absent := [name for name in loss.outputs if name not in given]:
-    raise InputError(
-      f"{pair}: it reads {', '.join(absent)}, which that system does not give; it knows the layouts "
-      f"{known or 'of its own system'}"
-    )
+
+
+def _absent(loss: Loss, system: type) -> list[str]:
+  """Return the outputs that a loss reads and a class of systems does not give."""
+  output = inspect.signature(system.__call__).return_annotation
+  if not dataclasses.is_dataclass(output):  # a system from elsewhere need not say
+    return []
+  given = {field.name for field in dataclasses.fields(output)}
+  return [name for name in loss.outputs if name not in given]
+
+
+def _readable(loss: Loss) -> list[str]:
+  """Return the names of the package's systems whose examples and outputs a loss can read."""
+  names = []
+  for name, reference in registry.MODELS.items():
+    system = registry.resolve(reference)
+    fits = not loss.layouts or system.layout in loss.layouts
+    if fits and system.has_parameters and not _absent(loss, system):
+      names.append(name)
+  return names
 
 
 SELECTIONS = ("all", "hard", "semihard", "violating")
