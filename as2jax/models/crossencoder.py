@@ -1,6 +1,7 @@
 """Cross-encoders: CETE's and TANDA's, LOCT with context, and published ones with their own head."""
 
 import dataclasses
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -124,8 +125,8 @@ class CrossEncoder(System):
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
     """Return a sequence classifier; None with positions, or for a subclass with scores of its own."""
-    own = (type(self).__call__, type(self).input_offset)
-    if self.position or own != (CrossEncoder.__call__, CrossEncoder.input_offset):
+    computed = attrgetter("__call__", "token_vectors", "input_offset")
+    if self.position or computed(type(self)) != computed(CrossEncoder):
       return None
     head = {"token": self.token, "pooler": self.pooler, "dropout": self.dropout}
     if self.head != "cls":

@@ -218,6 +218,13 @@ class Louder(Triplet):
     return super().encode(batch, train=train)
 
 
+class Shifted(CrossEncoder):
+  """A cross-encoder over other token vectors."""
+
+  def token_vectors(self, batch, *, train=False):
+    return 1 + super().token_vectors(batch, train=train)
+
+
 @pytest.mark.parametrize(
   "model, message",
   [
@@ -231,6 +238,7 @@ class Louder(Triplet):
       "FeatureBased has no counter",
     ),
     (lambda e: Louder(e, "mean", "cosine"), "Louder has no counterpart"),
+    (lambda e: Shifted(e, "cls", True, 0.1), "Shifted has no counterpart"),
   ],
 )
 def test_what_the_original_cannot_express_is_refused(model, message):
