@@ -56,16 +56,21 @@ def lstm_step(
   return (hidden, cell), hidden
 
 
-class Cell(nn.Module):
-  """Holds the parameters of one direction of `Recurrent`, k gates of h each."""
+CELLS = {"gru": (3, gru_step), "lstm": (4, lstm_step)}  # gates, and a step in time
 
+
+class Cell(nn.Module):
+  """Holds the parameters of one direction of `Recurrent`, whose fields these are."""
+
+  cell: str
   hidden_size: int
   precision: Any
 
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], initial: Any, backward: bool) -> Direction:
-    """Return the direction over `x` with the state before a unit's first token."""
-    width, bound = self.gates * self.hidden_size, self.hidden_size**-0.5
+    """Return the direction over `x` with the state before a unit's first token, zero where None."""
+    gates, step = CELLS[self.cell]
+    width, bound = gates * self.hidden_size, self.hidden_size**-0.5
 
     def uniform(key, shape):  # as PyTorch draws them
       return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
@@ -79,32 +84,11 @@ class Cell(nn.Module):
     weights = {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
     inputs = affine(x, weights["input_kernel"], weights["input_bias"], self.precision)
     products = {"recurrent": (weights["recurrent_kernel"], weights["recurrent_bias"])}
-    return Direction(self.step, products, inputs, initial, backward)
-
-
-class GRUCell(Cell):
-  """Is the `Cell` of a GRU; its state is its output [b, h]."""
-
-  gates = 3
-  step = staticmethod(gru_step)
-
-  def zero(self, b: int) -> Float[Array, "{b} h"]:
-    """Return the initial state of `b` rows."""
-    return jnp.zeros((b, self.hidden_size), jnp.float32)
-
-
-class LSTMCell(Cell):
-  """Is the `Cell` of an LSTM; its state is (hidden, cell), both [b, h]."""
-
-  gates = 4
-  step = staticmethod(lstm_step)
-
-  def zero(self, b: int) -> tuple[Float[Array, "{b} h"], Float[Array, "{b} h"]]:
-    """Return the initial state of `b` rows."""
-    return (jnp.zeros((b, self.hidden_size), jnp.float32),) * 2
-
-
-CELLS = {"gru": GRUCell, "lstm": LSTMCell}
+    if initial is None:
+      initial = jnp.zeros((x.shape[0], self.hidden_size), jnp.float32)
+      if self.cell == "lstm":
+        initial = initial, initial
+    return Direction(step, products, inputs, initial, backward)
 
 
 class Recurrent(nn.Module):
@@ -122,11 +106,7 @@ class Recurrent(nn.Module):
   unroll: int
   precision: Any
 
-  def setup(self):
-    """Create the cell of each direction."""
-    for name in DIRECTIONS[: 1 + self.bidirectional]:
-      setattr(self, name, CELLS[self.cell](self.hidden_size, self.precision))
-
+  @nn.compact
   def __call__(
     self,
     x: Float[Array, "b l d"],
@@ -140,9 +120,8 @@ class Recurrent(nn.Module):
     """
     directions = []
     for name in DIRECTIONS[: 1 + self.bidirectional]:
-      cell = getattr(self, name)
-      state = cell.zero(x.shape[0]) if initial is None else initial
-      directions.append(cell(x, state, name == "backward"))
+      cell = Cell(self.cell, self.hidden_size, self.precision, name=name)
+      directions.append(cell(x, initial, name == "backward"))
     how = {"unroll": self.unroll, "precision": self.precision}
     return jnp.concatenate(scan_units(directions, position, segment, **how), axis=-1)
 
