@@ -30,7 +30,7 @@ from as2jax.layers.graph_conv import (
 from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
 from as2jax.layers.transport import GRADIENTS
-from as2jax.layers.vectors import norm
+from as2jax.layers.vectors import unit
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
@@ -257,9 +257,8 @@ def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -
 
   Near 1, the graph has made all sentences one, and its head cannot tell them apart.
   """
-  nodes = lax.stop_gradient(nodes.astype(jnp.float32))
-  unit = nodes / jnp.maximum(norm(nodes), 1e-9)[..., None]
-  cosines = jnp.einsum("seid,sejd->seij", unit, unit, precision=lax.Precision.HIGHEST)
+  nodes = unit(lax.stop_gradient(nodes.astype(jnp.float32)))
+  cosines = jnp.einsum("seid,sejd->seij", nodes, nodes, precision=lax.Precision.HIGHEST)
   pairs = (
     present[..., :, None] & present[..., None, :] & ~jnp.eye(nodes.shape[2], dtype=bool)[None, None]
   )

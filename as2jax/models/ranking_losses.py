@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 from as2jax.data.batches.batch import Batch
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.rankings import TeacherScores
-from as2jax.layers.vectors import norm, take
+from as2jax.layers.vectors import norm, take, unit
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime.registry import Above, OneOf
 
@@ -170,5 +170,5 @@ class InBatchSoftmax(Loss):
     if self.similarity == "euclidean":
       return -norm(u[..., :, None, :] - v[..., None, :, :])
     if self.similarity == "cosine":
-      u, v = (x / jnp.maximum(norm(x), 1e-9)[..., None] for x in (u, v))
+      u, v = unit(u), unit(v)
     return jnp.matmul(u, v.swapaxes(-1, -2), precision=jax.lax.Precision.HIGHEST)
