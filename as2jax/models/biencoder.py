@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Annotated, ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, AttentionPooling, pool
-from as2jax.layers.vectors import ACTIVATIONS, cosine, norm, normalize, take
+from as2jax.layers.vectors import apply_layer, cosine, norm, normalize, take
 from as2jax.models.system import Embeddings, PublishedForm, System
 from as2jax.runtime.registry import Each, OneOf
 
@@ -91,12 +90,6 @@ class SentenceBert(BiEncoder):
 
   score_names: ClassVar[tuple[str, ...]] = (*DISTANCES, "dot")
 
-  def setup(self):
-    self.layers = [
-      nn.Dense(size, use_bias=bias, precision=jax.lax.Precision.HIGHEST, name=f"dense_{i}")
-      for i, (size, _, bias) in enumerate(self.dense)
-    ]
-
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     question, candidate = pair
     return {**super().compare(pair, train=train), "dot": jnp.sum(question * candidate, -1)}
@@ -109,13 +102,14 @@ class SentenceBert(BiEncoder):
     head["from_sentence_folder"] = True
     return PublishedForm("sentence_transformer", self.ranking_score, **head)
 
+  @nn.compact
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     hidden = self.encoder(batch.tokens, train=train)
     x = jnp.concatenate(
       [pool(hidden, batch.tokens, batch.units, mode) for mode in self.pooling], axis=-1
     )
-    for layer, (_, activation, _) in zip(self.layers, self.dense):
-      x = ACTIVATIONS[activation](layer(x))
+    for number, layer in enumerate(self.dense):
+      x = apply_layer(("dense", *layer), f"dense_{number}", x)
     if self.normalize:
       x = normalize(x)
     return Embeddings(jnp.where((batch.units.length > 0)[..., None], x, 0.0))
