@@ -182,14 +182,10 @@ class RegressionScorer:
     return lambda question: self.score([Question("", question, candidates)])[0]
 
 
-@dataclasses.dataclass(frozen=True)
 class BM25Scorer:
   """Scores by BM25 with the constants k1 and b.
   By bm25s rather than rank_bm25, whose Okapi IDF is negative for frequent words.
   """
-
-  k1: float = K1
-  b: float = B
 
   def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
     over_pool = self.over_pool([c.text for q in questions for c in q.candidates])
@@ -206,7 +202,7 @@ class BM25Scorer:
       return lambda question: np.zeros(len(texts), np.float32)
     vocabulary: dict[str, int] = {}
     ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in text] for text in tokens]
-    index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
+    index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index((ids, vocabulary), create_empty_token=False, show_progress=False)
 
     def score(question: str) -> np.ndarray:
