@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from as2jax.layers.decoder import BagDecoder, GRUDecoder
-from as2jax.layers.vocabulary_softmax import log_likelihood
+from as2jax.layers.decoder import BagDecoder, GRUDecoder, log_likelihood
 
 RNG = np.random.default_rng(0)
 S, E, L, Z, D, H, V = 2, 3, 5, 4, 6, 7, 11
