@@ -160,8 +160,9 @@ def write_tokenizer(
   first, last = (before[0], after[0]) if family.token == "cls" else (after[-1], after[0])
   named = {"cls": tokenizer.tokens([first[0]])[0], "sep": tokenizer.tokens([last[0]])[0]}
   for name, token in family.special.items():
-    if backend.token_to_id(token) is not None:
-      named[name] = token
+    for spelling in (token, f"[{name.upper()}]", f"<{name}>"):  # multilingual MiniLM has XLM-R's
+      if backend.token_to_id(spelling) is not None:
+        named.setdefault(name, spelling)
   settings = {f"{name}_token": token for name, token in named.items()}
   # A tokeniser whose texts are all of type 0 may come from a base whose model is given no types.
   types = ["token_type_ids"] if typed and family.typed and any(special.types) else []

@@ -77,6 +77,7 @@ def assert_tokenises_the_same(out, tokenizer):
       assert ours.ids == theirs["input_ids"], pair
       if types:
         assert ours.type_ids == theirs["token_type_ids"], pair
+  assert original(list(SENTENCES), padding=True)
   return types
 
 
@@ -99,10 +100,21 @@ def test_real_tokenisers_are_those_of_transformers(name, tmp_path):
   assert_tokenises_the_same(tmp_path, tokenizer)
 
 
-def test_a_cased_vocabulary_stays_cased(tmp_path):
+def cased(base):
   """Without a setting, transformers lower-cases every BERT vocabulary; as2jax looks at it."""
-  base = tiny_encoders.folder("bert", tmp_path / "base")
   (base / "vocab.txt").write_text((base / "vocab.txt").read_text() + "The\n")
+
+
+def of_another_family(base):
+  """Multilingual MiniLM is a BERT with XLM-R's tokeniser, whose special tokens are spelled otherwise."""
+  (base / "vocab.txt").unlink()
+  tiny_encoders.byte_pairs(base)
+
+
+@pytest.mark.parametrize("change", [cased, of_another_family])
+def test_a_vocabulary_that_is_not_as_usual_stays_so(change, tmp_path):
+  base = tiny_encoders.folder("bert", tmp_path / "base")
+  change(base)
   tokenizer = load_tokenizer(base)
   transformer_folder.write_tokenizer(
     base, tokenizer=tokenizer, max_length=40, family=families.find("bert")
