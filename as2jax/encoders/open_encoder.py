@@ -1,5 +1,6 @@
 """From the config's section `encoder` to an encoder that is ready: module, weights, tokeniser."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -50,37 +51,32 @@ def open_encoder(
     return family.open(section, Request(texts, workdir, root))
   memory = workdir and epath.Path(workdir) / ENCODER_FOLDER
   folder, absent = _folder(pretrained, workdir, finished)
-  published = SentenceFolder(folder, {}, None, False, {})
   if name in sentence_folder.PUBLISHED:
     published, name = _published(name, folder, memory, absent), "auto"
+  else:
+    published = SentenceFolder(sentence_folder.transformer(folder), {}, None, False, {})
   tokenizer = kept(memory, lambda: sentence_folder.load_tokenizer(published))
   folder = published.transformer
   kind, sizes = transformer_folder.read_family(folder)
-  if ":" not in name:
-    if name not in ("auto", kind.name):
-      raise InputError(
-        f"encoder.name = {name!r}, but {pretrained} is of the family {kind.name!r}; set encoder.name "
-        "to that or to 'auto'"
-      )
-    name = kind.name
-  module = families.build({**section, "name": name}, ("pretrained",), **sizes)
+  if ":" not in name and name not in ("auto", kind.name):
+    raise InputError(
+      f"encoder.name = {name!r}, but {pretrained} is of the family {kind.name!r}; set encoder.name "
+      "to that or to 'auto'"
+    )
+  source = _source(section, kind, sizes, published.fields, published.max_length)
   params, pooler = {}, None
   if not absent:
     if memory and not (memory / hub.CONFIG).exists():
       write_whole(memory / hub.CONFIG, (folder / hub.CONFIG).read_text())
     transformer_folder.check_vocabulary(tokenizer, folder)
-    params = weights.flat(transformer_folder.load_params(folder, module))
+    params = weights.flat(transformer_folder.load_params(folder, source.module))
     pooler = transformer_folder.load_pooler(folder, kind)
-  limits = [length for length in (published.max_length, module.max_length) if length is not None]
-  return Source(
-    module=module,
+  return dataclasses.replace(
+    source,
     params=params,
     tokenizer=tokenizer,
-    max_length=min(limits, default=None),
-    provenance={"pretrained": pretrained, "family": kind.name},
     pooler=pooler,
     model_params=published.params,
-    model_fields=published.fields or {"token": kind.token},
     prompts=published.prompts,
     absent=absent,
   )
@@ -104,8 +100,7 @@ def describe(section: Mapping[str, Any]) -> Source:
   name, spec = section["name"], section.get("pretrained")
   if family := own_family(name):
     return family.describe(section)
-  known = transformer_folder.published(spec)
-  longest, fields = None, {}
+  known, fields, longest = transformer_folder.published(spec), {}, None
   if name == "sentence_bert" and spec in SENTENCE_BERTS:
     transformer, fields, longest = SENTENCE_BERTS[spec]
     known = transformer_folder.published(transformer)
@@ -115,12 +110,30 @@ def describe(section: Mapping[str, Any]) -> Source:
     found = _read_published(name, hub.resolve(spec))
     known = transformer_folder.read_family(found.transformer)
     fields, longest = found.fields, found.max_length
-  kind, sizes = known or transformer_folder.read_family(hub.resolve(spec))
-  if ":" not in name:
-    name = kind.name
+  if not known:
+    known = transformer_folder.read_family(sentence_folder.transformer(hub.resolve(spec)))
+  return _source(section, *known, fields, longest)
+
+
+def _source(
+  section: Mapping[str, Any],
+  kind: Transformer,
+  sizes: Mapping[str, Any],
+  fields: Mapping[str, Any],
+  longest: int | None,
+) -> Source:
+  """Builds the encoder of a family alone; `longest` is a limit beside that of its positions."""
+  name = section["name"] if ":" in section["name"] else kind.name
   module = families.build({**section, "name": name}, ("pretrained",), **sizes)
-  fields = fields or {"token": kind.token}
-  return Source(module, {}, None, longest, {"family": kind.name}, model_fields=fields)
+  limits = [length for length in (longest, module.max_length) if length is not None]
+  return Source(
+    module=module,
+    params={},
+    tokenizer=None,
+    max_length=min(limits, default=None),
+    provenance={"pretrained": section["pretrained"], "family": kind.name},
+    model_fields=fields or {"token": kind.token},
+  )
 
 
 def own_family(name: str) -> Family | None:

@@ -136,6 +136,11 @@ def load_tokenizer(folder: SentenceFolder) -> Any:
   return Tokenizer(backend, str(folder.transformer))
 
 
+def transformer(folder: epath.Path) -> epath.Path:
+  """Returns the folder of the encoder in `folder`: itself, or that of its first module."""
+  return folder if (folder / CONFIG).exists() else modules(folder)[0][1]
+
+
 def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
   """Returns (class name, folder) of each module, the first of which is a Transformer with a config."""
   file = folder / MODULES

@@ -10,6 +10,7 @@ import tiny
 import tiny_elmo
 import tiny_encoders
 from safetensors.numpy import load_file, save_file
+from sentence_folder_test import handmade
 
 from as2jax.config import recipes
 from as2jax.data import dataset
@@ -91,12 +92,13 @@ def test_systems_train_on_other_transformers(kind, model, tmp_path):
 
 def test_the_encoder_says_whose_vector_classifies(tmp_path):
   for kind, token in (("bert", "cls"), ("roberta", "cls"), ("xlnet", "cls_last")):
-    job_config = config(
-      "crossencoder", encoder__pretrained=str(tiny_encoders.folder(kind, tmp_path / kind))
-    )
+    folder = tiny_encoders.folder(kind, tmp_path / kind)
+    job_config = config("crossencoder", encoder__pretrained=str(folder))
     assert build.load(job_config).model.token == token
   with job_config.unlocked():
     job_config.model.token = "cls"
+    early = handmade(tmp_path / "early", folder)  # with its transformer in a folder of its own
+    job_config.encoder.pretrained = str(early)
   assert build.load(job_config).model.token == "cls"  # as the config says
 
 
@@ -287,3 +289,4 @@ def test_what_is_published_by_name_is_described(family):
   section = {"name": "auto", "pretrained": "me/tiny", "dtype": "float32"}
   source = open_encoder.describe(section)
   assert source.module.hidden_size == 16 and source.model_fields == {"token": "cls"}
+  assert source.max_length == 128
