@@ -55,7 +55,7 @@ def resolve(spec: str) -> epath.Path:
 
 def _local_folder(spec: str, root: str = "") -> epath.Path | None:
   """Returns the folder `spec`, or a hub name's folder below the folder of the data, if there is one."""
-  for folder in (epath.Path(spec), data_folder(root) / spec):
+  for folder in (epath.Path(spec).expanduser(), data_folder(root) / spec):
     if spec and folder.is_dir():
       return folder
   return None

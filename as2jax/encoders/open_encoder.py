@@ -86,10 +86,11 @@ def require(
   section: Mapping[str, Any], workdir: epath.PathLike, root: str, *, finished: bool
 ) -> None:
   """Raise InputError where the files of an encoder are not here; nothing of them is read."""
-  if own_family(section["name"]) is None:
+  family = own_family(section["name"])
+  if family is None:
     _folder(section.get("pretrained"), workdir, finished)
-  elif section.get("vectors") and not (epath.Path(workdir) / ENCODER_FOLDER).exists():
-    hub.found_file(section["vectors"], root)
+  elif not (epath.Path(workdir) / ENCODER_FOLDER).exists():
+    family.check_there(section, root)
 
 
 def describe(section: Mapping[str, Any]) -> Source:

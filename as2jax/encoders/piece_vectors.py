@@ -158,7 +158,9 @@ class Words(Family):
   def check_there(self, section: Mapping[str, Any], root: str) -> None:
     """Raises InputError where the BERT is neither here nor on the hub."""
     if reason := hub.absent(section["pretrained"]):
-      raise InputError(f"{section['pretrained']} is not here ({reason})")
+      raise InputError(
+        f"{section['pretrained']} is not here; {reason}; name a BERT that is in encoder.pretrained"
+      )
 
   def _module(self, section: Mapping[str, Any], rows: int, width: int) -> Any:
     left_out = ("pretrained", "vocabulary", "size", "scale", "marks")

@@ -230,7 +230,7 @@ class WordVectors(Family):
   def describe(self, section: Mapping[str, Any]) -> Source:
     """Builds the encoder of as many words as a data set may have, as wide as the file's name says."""
     file = section["vectors"]
-    width = re.search(r"\.(\d+)d\b", file)
+    width = re.search(r"(\d+)d\b", file)
     if not width:
       raise InputError(
         f"encoder.vectors = {file!r} does not say how wide the vectors are; give such as "

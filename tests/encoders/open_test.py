@@ -176,11 +176,27 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
 
 
 def test_what_is_not_there_is_named(tmp_path, monkeypatch):
+  """Before the data are read, which are not there either."""
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
-  with pytest.raises(InputError, match="glove.6B.300d.txt.*encoder.vectors=.*lab vectors"):
-    modes.run(untrained(config("triplet", static("glove/glove.6B.300d.txt"))), str(tmp_path / "a"))
-  with pytest.raises(InputError, match="'elmo': no such folder.*options.json"):
-    modes.run(untrained(config("triplet", recipes.elmo)), str(tmp_path / "b"))
+  (tmp_path / "glove.txt").touch()
+
+  def infersent(job_config):
+    recipes.infersent(job_config)
+    job_config.encoder.vectors = "glove.txt"
+
+  def words(job_config):
+    job_config.encoder = recipes.word_table()
+    job_config.encoder.pretrained = "./bert"
+
+  for encoder, message in (
+    (static("glove/glove.6B.300d.txt"), "glove.6B.300d.txt.*encoder.vectors=.*lab vectors"),
+    (infersent, "infersent1.pkl' is neither here nor"),
+    (recipes.elmo, "'elmo': no such folder.*options.json"),
+    (words, "^./bert is not here; .*no such folder"),
+  ):
+    job_config = config("triplet", encoder, data__name="files", data__train="absent.tsv")
+    with pytest.raises(InputError, match=message):
+      build.load(job_config, workdir=tmp_path / "run")
 
 
 def sentence_model(folder, **changes):
@@ -290,3 +306,5 @@ def test_what_is_published_by_name_is_described(family):
   source = open_encoder.describe(section)
   assert source.module.hidden_size == 16 and source.model_fields == {"token": "cls"}
   assert source.max_length == 128
+  section = {"name": "static", "vectors": "fasttext/crawl-300d-2M.vec", "hidden_dropout": 0.0}
+  assert open_encoder.describe(section).module.hidden_size == 300

@@ -177,6 +177,8 @@ def test_folders_packages_and_names_below_the_data_are_found(folder, tmp_path, m
   write(package / "model", None)
   monkeypatch.syspath_prepend(str(tmp_path))
   assert str(hub.resolve("package:some_encoder/model")) == str(package / "model")
+  monkeypatch.setenv("HOME", str(tmp_path))
+  assert str(hub.resolve("~/bert")) == str(folder)
 
 
 def test_what_is_not_there_is_named():
