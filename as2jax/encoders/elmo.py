@@ -464,13 +464,10 @@ class Elmo(Family):
   def open(self, section: Mapping[str, Any], request: Request) -> Source:
     """Opens the folder `pretrained` with the section's mix."""
     fields, params = load(hub.given_folder(section["pretrained"], request.root, FILES))
-    treebank = section["treebank"]
+    splitter = word_tokenizer.splitter(lower=False, treebank=section["treebank"])
 
     def open_vocabulary(texts: Iterable[str]) -> Any:
-      counts = word_tokenizer.count(texts, lower=False, treebank=treebank)
-      return word_tokenizer.build(
-        sorted(counts), lower=False, treebank=treebank, skip_unknown=False, markers=()
-      )
+      return word_tokenizer.build(sorted(word_tokenizer.count(texts, splitter)), splitter)
 
     return Source(
       module=build(section, ("pretrained", "treebank"), **fields),

@@ -1,6 +1,5 @@
 """Vectors of whole words from the input table of a BERT (Cross-VAEs, section 4.3)."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.text import word_tokenizer
-from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
+from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import hub, transformer_folder
 from as2jax.encoders.family import Family, Request, Source, build, register
 from as2jax.encoders.static import (
@@ -61,15 +60,15 @@ def prepare(
       f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in {folder}, such as "
       f"('[CLS]', '[SEP]'); it must have {word_tokenizer.UNKNOWN}, too"
     )
-  counts = _count(backend, texts)
+  counts = word_tokenizer.count(texts, backend)
   words = word_tokenizer.by_frequency(counts)
   generated = words[: size or len(words)]
   # Not generated: words of the other texts and, where they are read, those that `size` leaves out.
-  more = _count(backend, others)
+  more = word_tokenizer.count(others, backend)
   for word in generated:
     more.pop(word, None)
   read = word_tokenizer.by_frequency(more)
-  new_tokenizer = _tokenizer(backend, [*generated, *read], marks)
+  new_tokenizer = word_tokenizer.build([*marks, *generated, *read], backend, markers=marks)
   rows = np.zeros((new_tokenizer.vocab_size, table.shape[1]), np.float32)
   for i, word in enumerate(word_tokenizer.entries(new_tokenizer)):
     ids = [known.get(word)]
@@ -88,28 +87,6 @@ def prepare(
     marks=list(marks),
     scale=scale,
   )
-
-
-def _count(backend: Any, texts: Iterable[str]) -> Counter[str]:
-  """Counts each word, split as the BERT's tokeniser splits before it looks for pieces."""
-  counts: Counter[str] = Counter()
-  for text in texts:
-    counts.update(word_tokenizer.words_of(backend, text))
-  return counts
-
-
-def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Tokenizer:
-  from tokenizers import Tokenizer as Backend
-  from tokenizers import models
-
-  entries = dict.fromkeys((word_tokenizer.PAD, word_tokenizer.UNKNOWN, *marks, *words))
-  vocabulary = {word: i for i, word in enumerate(entries)}
-  word_level = Backend(models.WordLevel(vocabulary, unk_token=word_tokenizer.UNKNOWN))
-  word_level.pre_tokenizer = backend.pre_tokenizer
-  if backend.normalizer:
-    word_level.normalizer = backend.normalizer
-  word_tokenizer.surround(word_level, marks, vocabulary)
-  return Tokenizer(word_level, f"a vocabulary of {len(vocabulary):,} words")
 
 
 class Words(Family):

@@ -94,12 +94,13 @@ def prepare(
   Args:
     vocabulary: `data`, the words of `texts`, or `file`, all rows of the file, with those words of
       `texts` that have a row by their lower-cased form alone.
-    lower, treebank, markers: see `word_tokenizer.build`.
+    lower, treebank: see `word_tokenizer.splitter`; markers: see `word_tokenizer.build`.
 
   """
   check_word(vocabulary, ("data", "file"), "vocabulary")  # before minutes of reading
   check_word(unknown_words, word_vectors.UNKNOWN_WORDS, "unknown_words")
-  counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
+  splitter = word_tokenizer.splitter(lower=lower, treebank=treebank)
+  counts = word_tokenizer.count(texts, splitter)
   wanted = {*counts, *markers}
   vectors = word_vectors.read(path, None if vocabulary == "file" else wanted)
   there = set(vectors.words)
@@ -110,8 +111,7 @@ def prepare(
     words = [*vectors.words, *known]
   tokenizer = word_tokenizer.build(
     [*(marker for marker in markers if marker in there), *words],
-    lower=lower,
-    treebank=treebank,
+    splitter,
     skip_unknown=unknown_words == "skip",
     markers=markers,
   )

@@ -56,7 +56,7 @@ def train(
     dimension: numbers of a vector; epochs: passes over the text.
     min_count: a word that occurs less often gets no vector.
     seed: of initial vectors, noise and windows.
-    lower, treebank: how text becomes words (`word_tokenizer.build`); the run that uses the vectors
+    lower, treebank: how text becomes words (`word_tokenizer.splitter`); the run that uses the vectors
       should say the same.
 
   """
@@ -66,7 +66,8 @@ def train(
   output = epath.Path(output)
   tables.check_target(str(output), forms=("",))  # before anything is trained
   sentences, count = [], 0
-  for words in word_tokenizer.split(texts, lower=lower, treebank=treebank):
+  splitter = word_tokenizer.splitter(lower=lower, treebank=treebank)
+  for words in word_tokenizer.split(texts, splitter):
     count += 1
     sentences += [words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST)]
   model = Word2Vec(

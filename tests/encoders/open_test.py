@@ -44,7 +44,7 @@ def vectors(tmp_path_factory):
     for q in questions
     for t in (q.text, *(c.text for c in q.candidates))
   )
-  counts = word_tokenizer.count(texts, lower=True, treebank=True)
+  counts = word_tokenizer.count(texts, word_tokenizer.splitter(lower=True, treebank=True))
   words = [word for word in word_tokenizer.by_frequency(counts) if counts[word] > 1]
   path = tmp_path_factory.mktemp("vectors") / "vectors.txt"
   table = np.random.default_rng(0).normal(size=(len(words), 8))

@@ -153,9 +153,8 @@ def _ids_are_rows(config: bytes, others: Mapping[str, bytes] | None = None) -> C
 def _kept_words() -> list[Reader]:
   """The three files of a run's word vectors, bound by one checksum."""
   table = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-  words = word_tokenizer.build(
-    ["ice", "caves"], lower=True, treebank=False, skip_unknown=False, markers=()
-  )
+  splitter = word_tokenizer.splitter(lower=True, treebank=False)
+  words = word_tokenizer.build(["ice", "caves"], splitter)
   encoding = static.word_encoding(words, table)
   folder = pathlib.Path(tempfile.mkdtemp())
   static.save(encoding, folder)

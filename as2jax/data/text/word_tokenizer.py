@@ -5,7 +5,7 @@ that a run keeps its vocabulary and everything behind `as2jax.data.text.tokenize
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -28,7 +28,13 @@ _WHOLE = rf"\d+(?:[.,:]\d+)+|(?:\p{{L}}\.){{2,}}|(?<!\S)(?i:{_ENDING})(?!\S)"
 
 
 def splitter(*, lower: bool, treebank: bool) -> Any:
-  """Return a `tokenizers.Tokenizer` that only normalises and splits, without a vocabulary."""
+  """Return a `tokenizers.Tokenizer` that only normalises and splits, without a vocabulary.
+
+  `lower` lower-cases character by character (so that a Greek final sigma becomes an inner one). A
+  typographic apostrophe becomes a plain one always. Without `treebank` texts split exactly as by
+  `as2jax.data.text.words.WORD`; with it English endings, numbers and abbreviations are as the Penn
+  Treebank, and so GloVe's vocabulary, has them: do n't, John 's, 1,000.5, 10:30, u.s.
+  """
   from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
   backend = Tokenizer(models.WordLevel({PAD: 0, UNKNOWN: 1}, unk_token=UNKNOWN))
@@ -44,41 +50,42 @@ def splitter(*, lower: bool, treebank: bool) -> Any:
   return backend
 
 
-def count(texts: Iterable[str], *, lower: bool, treebank: bool) -> Counter[str]:
-  """Count how often each word occurs in `texts`, split as `build`'s tokeniser splits them."""
+def split(texts: Iterable[str], backend: Any) -> Iterator[list[str]]:
+  """Yield the words of each text, normalised and split as by `backend`, such as `splitter`'s."""
+  for text in texts:
+    if backend.normalizer:
+      text = backend.normalizer.normalize_str(text)
+    yield [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def count(texts: Iterable[str], backend: Any) -> Counter[str]:
+  """Count how often each word of `split` occurs in `texts`."""
   counts: Counter[str] = Counter()
-  for words in split(texts, lower=lower, treebank=treebank):
+  for words in split(texts, backend):
     counts.update(words)
   return counts
 
 
-def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list[str]]:
-  """Return the words of each text, split as `build`'s tokeniser splits them."""
-  backend = splitter(lower=lower, treebank=treebank)
-  return (words_of(backend, text) for text in texts)
-
-
 def build(
-  words: Iterable[str], *, lower: bool, treebank: bool, skip_unknown: bool, markers: Sequence[str]
+  words: Iterable[str], backend: Any, *, skip_unknown: bool = False, markers: Sequence[str] = ()
 ) -> Tokenizer:
-  """Return a tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`.
+  """Return a tokeniser with `[PAD]` (id 0), the unknown word (id 1), then `words`, split as in `split`.
 
-  `lower` lower-cases character by character (so that a Greek final sigma becomes an inner one). A
-  typographic apostrophe becomes a plain one always. Without `treebank` texts split exactly as by
-  `as2jax.data.text.words.WORD`; with it English endings, numbers and abbreviations are as the Penn
-  Treebank, and so GloVe's vocabulary, has them: do n't, John 's, 1,000.5, 10:30, u.s.
   `skip_unknown` leaves unknown words (`[SKIP]` then, else `[UNK]`) out. `markers` are () or two
   words around each text, such as `<s>`, `</s>` (InferSent); InputError for one that is not in
   `words`.
   """
-  from tokenizers import models
+  from tokenizers import Tokenizer as Backend
+  from tokenizers import models, processors
 
   unknown = SKIPPED if skip_unknown else UNKNOWN
   vocabulary = {PAD: 0, unknown: 1}
   for word in words:
     vocabulary.setdefault(word, len(vocabulary))
-  backend = splitter(lower=lower, treebank=treebank)
-  backend.model = models.WordLevel(vocabulary, unk_token=unknown)
+  word_level = Backend(models.WordLevel(vocabulary, unk_token=unknown))
+  word_level.pre_tokenizer = backend.pre_tokenizer
+  if backend.normalizer:
+    word_level.normalizer = backend.normalizer
   if markers:
     if len(markers) != 2:
       raise InputError(f"markers {tuple(markers)!r}: give none, or one before and one after a text")
@@ -88,20 +95,13 @@ def build(
           f"the marker {marker!r} is no word of the vocabulary, so it has no vector; use vectors "
           "that have it, or no markers"
         )
-    surround(backend, markers, vocabulary)
-  return Tokenizer(backend, f"a vocabulary of {len(vocabulary):,} words")
-
-
-def surround(backend: Any, marks: Sequence[str], vocabulary: Mapping[str, int]) -> None:
-  """Put a mark before and one after each text."""
-  from tokenizers import processors
-
-  before, after = marks
-  backend.post_processor = processors.TemplateProcessing(
-    single=f"{before} $A {after}",
-    pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
-    special_tokens=[(mark, vocabulary[mark]) for mark in dict.fromkeys(marks)],
-  )
+    before, after = markers
+    word_level.post_processor = processors.TemplateProcessing(
+      single=f"{before} $A {after}",
+      pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
+      special_tokens=[(marker, vocabulary[marker]) for marker in dict.fromkeys(markers)],
+    )
+  return Tokenizer(word_level, f"a vocabulary of {len(vocabulary):,} words")
 
 
 def by_frequency(counts: Counter[str]) -> list[str]:
@@ -117,10 +117,3 @@ def entries(tokenizer: Tokenizer) -> list[str]:
 def save(tokenizer: Tokenizer, folder: epath.PathLike) -> None:
   """Write `tokenizer.json`, from which `load_tokenizer` makes an equal tokeniser."""
   (epath.Path(folder) / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
-
-
-def words_of(backend: Any, text: str) -> list[str]:
-  """Return the words of a text as the backend of a tokeniser splits it."""
-  if backend.normalizer:
-    text = backend.normalizer.normalize_str(text)
-  return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]

@@ -15,9 +15,9 @@ from as2jax.runtime.errors import InputError
 WORDS = ("ice", "Caves", "caves", "form", "don't", "<s>", "</s>")
 
 
-def build(words=WORDS, **settings):
-  defaults = dict(lower=False, treebank=False, skip_unknown=False, markers=())
-  return word_tokenizer.build(words, **{**defaults, **settings})
+def build(words=WORDS, lower=False, treebank=False, **settings):
+  splitter = word_tokenizer.splitter(lower=lower, treebank=treebank)
+  return word_tokenizer.build(words, splitter, **settings)
 
 
 def spans(tokenizer, text):
@@ -63,7 +63,8 @@ def test_ids_and_case():
   ],
 )  # fmt: skip
 def test_treebank(text, words):
-  assert list(word_tokenizer.split([text], lower=False, treebank=True)) == [words]
+  splitter = word_tokenizer.splitter(lower=False, treebank=True)
+  assert list(word_tokenizer.split([text], splitter)) == [words]
 
 
 def test_unknown_words_may_be_skipped():
