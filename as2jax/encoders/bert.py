@@ -165,13 +165,18 @@ class BertEncoder(PackedEncoder):
     return self.max_positions - self.position_offset
 
 
-SIZES = (  # keys that several families share, several times as large as any published encoder's
-  Key("vocab_size", "vocab_size", largest=1 << 24),
-  Key("hidden_size", "hidden_size", largest=1 << 16),
-  Key("num_hidden_layers", "num_layers", largest=1 << 10),
-  Key("num_attention_heads", "num_heads", largest=1 << 12),
-  Key("intermediate_size", "intermediate_size", largest=1 << 18),
-)
+def size_keys(hidden: str, layers: str, heads: str, intermediate: str) -> tuple[Key, ...]:
+  """Returns the keys of a family's sizes by their names, up to several times what is published."""
+  return (
+    Key("vocab_size", "vocab_size", largest=1 << 24),
+    Key(hidden, "hidden_size", largest=1 << 16),
+    Key(layers, "num_layers", largest=1 << 10),
+    Key(heads, "num_heads", largest=1 << 12),
+    Key(intermediate, "intermediate_size", largest=1 << 18),
+  )
+
+
+SIZES = size_keys("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 KEYS = (
   *SIZES,
   Key("max_position_embeddings", "max_positions", largest=1 << 20),

@@ -19,11 +19,7 @@ DISTILBERT = register(
     module=DistilBertEncoder,
     token="cls",
     keys=(
-      Key("vocab_size", "vocab_size", largest=1 << 24),
-      Key("dim", "hidden_size", largest=1 << 16),
-      Key("n_layers", "num_layers", largest=1 << 10),
-      Key("n_heads", "num_heads", largest=1 << 12),
-      Key("hidden_dim", "intermediate_size", largest=1 << 18),
+      *bert.size_keys("dim", "n_layers", "n_heads", "hidden_dim"),
       Key("max_position_embeddings", "max_positions", 512, largest=1 << 20),
       Key("dropout", "hidden_dropout", 0.1, below=1.0),
       Key("attention_dropout", "attention_dropout", 0.1, below=1.0),
@@ -53,7 +49,6 @@ DISTILBERT = register(
     ),
     special=bert.BERT.special,
     typed=False,
-    adapt=lambda config, fields: {"type_vocab_size": 0},
     classifier=bert.dense_classifier("relu", "pre_classifier", "classifier"),
     published={
       f"distilbert-base-{case}": dict(

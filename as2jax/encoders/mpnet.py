@@ -89,7 +89,6 @@ MPNET = register(
     head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
     special={"bos": "<s>", "eos": "</s>", "unk": "[UNK]", "pad": "<pad>", "mask": "<mask>"},
     typed=False,
-    adapt=lambda config, fields: {"type_vocab_size": 0, "position_offset": 2},
     settings=lambda encoder: {"pad_token_id": 1},
     published={
       "microsoft/mpnet-base": bert.published(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 import numpy as np
 
-from as2jax.encoders.bert import PackedEncoder, tensor_names
+from as2jax.encoders.bert import PackedEncoder, size_keys, tensor_names
 from as2jax.encoders.family import Key, Transformer, register
 from as2jax.layers import transformer
 from as2jax.layers.relative_attention import RelativeAttention, sinusoids
@@ -75,7 +75,7 @@ _TRANSPOSED = frozenset(
 
 def _ours(path: str, tensor: np.ndarray) -> np.ndarray:
   """Returns the parameter at `path` of one tensor of one layer; a view where it can be."""
-  if path in _HEADED and tensor.ndim == 3:
+  if path in _HEADED:
     tensor = tensor.reshape(tensor.shape[0], -1)
   if path in _TRANSPOSED:
     tensor = tensor.T
@@ -109,11 +109,7 @@ XLNET = register(
     module=XLNetEncoder,
     token="cls_last",
     keys=(
-      Key("vocab_size", "vocab_size", largest=1 << 24),
-      Key("d_model", "hidden_size", largest=1 << 16),
-      Key("n_layer", "num_layers", largest=1 << 10),
-      Key("n_head", "num_heads", largest=1 << 12),
-      Key("d_inner", "intermediate_size", largest=1 << 18),
+      *size_keys("d_model", "n_layer", "n_head", "d_inner"),
       Key("attn_type", "attention_type", "bi", words=ATTENTION_TYPES),
       Key("clamp_len", "clamp_len", -1, least=-1, largest=1 << 20),
       Key("layer_norm_eps", "layer_norm_eps", 1e-12, below=1.0),
