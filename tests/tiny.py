@@ -66,7 +66,7 @@ def encoder_folder() -> str:
     "bias": rng.normal(0, 0.02, 16).astype(np.float32),
   }
   save_file(
-    {k: np.ascontiguousarray(v) for k, v in weights.to_tensors(params, pooler).items()},
+    {k: np.ascontiguousarray(v) for k, v in weights.to_tensors(params, encoder, pooler).items()},
     str(folder / "model.safetensors"),
   )
   return str(folder)

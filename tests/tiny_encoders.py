@@ -47,8 +47,7 @@ DEBERTA = {
 def encoder(folder):
   """The Linen module of a folder."""
   family, sizes = transformer_folder.read_family(folder)
-  run = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
-  return registry.build(registry.ENCODERS, run, "encoder", precision=None, **sizes)
+  return family.module(**sizes)
 
 
 def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
@@ -69,8 +68,7 @@ def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
     return rng.normal(centre, spread, x.shape).astype(np.float32)
 
   params = jax.tree_util.tree_map_with_path(draw, shapes)
-  family = transformer_folder.read_family(path)[0]
-  tensors = weights.to_tensors(params, family=family, num_heads=module.num_heads)
+  tensors = weights.to_tensors(params, module)
   save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})
   return path
 

@@ -211,18 +211,13 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
 
 
 def to_tensors(
-  params: Mapping[str, Any],
-  pooler: Mapping[str, Any] | None = None,
-  *,
-  family: families.Transformer | None = None,
-  num_heads: int = 1,
+  params: Mapping[str, Any], encoder: Any, pooler: Mapping[str, Any] | None = None
 ) -> dict[str, np.ndarray]:
-  """Returns parameters as the tensors of transformers' model, float32 (inverts `from_tensors`).
+  """Returns the `params` of `encoder` as transformers' tensors, float32 (inverts `from_tensors`).
 
-  `pooler` {kernel, bias} is the layer that BERT has on its first token. The family is BERT where it is
-  None. XLNet's tensors are written head by head.
+  `pooler` {kernel, bias} is the layer that BERT has on its first token.
   """
-  family = family or families.transformers()["bert"]
+  family = families.of(encoder)
   tensors = {}
   for path, value in flat(params).items():
     value = np.asarray(value, np.float32)
@@ -230,7 +225,7 @@ def to_tensors(
       value = value[None]
     for layer, part in enumerate(value):
       name = family.names[path].format(layer + family.first_stacked)
-      tensors[name] = family.theirs(path, part, num_heads)
+      tensors[name] = family.theirs(path, part, encoder.num_heads)
   for leaf, value in (pooler or {}).items():
     value = np.asarray(value, np.float32)
     tensors[family.pooler[leaf]] = value.T  # a bias is its own transpose

@@ -19,7 +19,6 @@ from as2jax.data.readers import controlled
 from as2jax.encoders import transformer_folder, weights
 from as2jax.evaluation import compare, run_scores
 from as2jax.inference import open as opening
-from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -213,8 +212,7 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
   write_whole(folder / "config.json", json.dumps(sizes))
   write_whole(folder / "vocab.txt", "\n".join((*MARKS, *words, "")))
   family, fields = transformer_folder.read_family(folder)
-  section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
-  encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
+  encoder = family.module(**fields)
   rng = np.random.default_rng(0)
   params = {}
   for path, spec in weights.shapes(encoder).items():
@@ -228,4 +226,4 @@ def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixe
     params[path] = value.astype(np.float32)
   params["embeddings/position"] *= 1.0 if mixes else 0.0
   params = traverse_util.unflatten_dict(params, sep="/")
-  weights.write_tensors(weights.to_tensors(params), folder)
+  weights.write_tensors(weights.to_tensors(params, encoder), folder)

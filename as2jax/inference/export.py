@@ -102,9 +102,7 @@ def write(
   prompts = dataclasses.astuple(components.prompts)
   # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
   pooler = components.source.pooler if form.kind == "sentence_transformer" else None
-  tensors = weights.to_tensors(
-    _below(params, "encoder/"), pooler, family=family, num_heads=encoder.num_heads
-  )
+  tensors = weights.to_tensors(_below(params, "encoder/"), encoder, pooler)
   stems, settings, layers, pooling = (), {}, [], form.pooling
   if form.kind == "sentence_transformer":
     for number, dense in enumerate(form.dense):

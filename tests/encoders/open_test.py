@@ -274,10 +274,10 @@ def folder(family, tmp_path):
   params = transformer_folder.load_params(base, encoder)
   path.mkdir()
   (path / "vocab.txt").write_text((base / "vocab.txt").read_text())
-  fields = transformer_folder.read_family(base)[1]
-  config = family.config(TinyEncoder(**fields))
+  mine = TinyEncoder(**transformer_folder.read_family(base)[1])
+  config = family.config(mine)
   (path / "config.json").write_text(json.dumps(config))
-  weights.write_tensors(weights.to_tensors(params, family=family), path)
+  weights.write_tensors(weights.to_tensors(params, mine), path)
   return path
 
 

@@ -12,7 +12,6 @@ from tiny_transformers import apply, lay, loss_and_gradient, vectors
 from as2jax.encoders import hub, transformer_folder, weights
 from as2jax.encoders.bert import BertEncoder
 from as2jax.layers import pooling
-from as2jax.runtime import registry
 
 GOLDEN = pathlib.Path(__file__).with_name("golden_minilm.npz")
 LENGTHS = (4, 30, 6, 2, 9)
@@ -80,15 +79,14 @@ def twin(kind, config, folder):
 def opened(folder):
   """The encoder in a folder without dropout, and its parameters."""
   encoder = tiny_encoders.encoder(folder).clone(hidden_dropout=0.0, attention_dropout=0.0)
-  family = transformer_folder.read_family(folder)[0]
-  return family, encoder, transformer_folder.load_params(folder, encoder)
+  return encoder, transformer_folder.load_params(folder, encoder)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
   kind, config, number = CASES[name]
   torch, model = twin(kind, config, tmp_path)
-  family, encoder, params = opened(tmp_path)
+  encoder, params = opened(tmp_path)
   types = [np.arange(len(ids)) * number // len(ids) for ids in SEQUENCES]
   tokens, units = lay(SEQUENCES, PACKED, 34, types=types)
   layers = [vectors(x, units) for x in apply(encoder, params, tokens, all_layers=True)]
@@ -106,7 +104,7 @@ def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
   real = jnp.asarray(cotangent) * (tokens.segment > 0)[..., None]
   value, gradient = loss_and_gradient(encoder, params, tokens, real)
   assert float(value) == pytest.approx(loss.item(), rel=1e-5)
-  ours = weights.to_tensors(gradient, family=family, num_heads=4)
+  ours = weights.to_tensors(gradient, encoder)
   theirs = {k: p.grad.numpy() for k, p in model.named_parameters() if p.grad is not None}
   assert ours.keys() == theirs.keys()
   for tensor, expected in theirs.items():
@@ -178,8 +176,6 @@ PUBLISHED = {  # as they state their numbers; transformers' pooler, and XLNet's 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_encoders_have_their_number_of_parameters(name):
   family, fields = transformer_folder.published(name)
-  section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
-  encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
-  shapes = jax.tree.leaves(weights.shapes(encoder))
+  shapes = jax.tree.leaves(weights.shapes(family.module(**fields)))
   assert sum(x.size for x in shapes) == PUBLISHED[name]
   assert all(x.dtype == jnp.float32 for x in shapes)

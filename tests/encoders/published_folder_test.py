@@ -30,7 +30,7 @@ def write(base, out, **settings):
   family, encoder = transformer_folder.read_family(base)[0], tiny_encoders.encoder(base)
   out.mkdir()
   params = transformer_folder.load_params(base, encoder)
-  tensors = weights.to_tensors(params, family=family, num_heads=encoder.num_heads)
+  tensors = weights.to_tensors(params, encoder)
   transformer_folder.write_transformer(
     out, tensors, base=base, encoder=encoder, family=family, architecture="X", settings=settings
   )

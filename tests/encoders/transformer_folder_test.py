@@ -46,14 +46,15 @@ def same(a, b):
 
 def test_tensors_become_parameters_and_the_same_tensors_again(folder):
   tensors = bert_tensors()
-  params = transformer_folder.load_params(folder, encoder_of(folder))
+  encoder = encoder_of(folder)
+  params = transformer_folder.load_params(folder, encoder)
   kernel = params["layers"]["feed_forward"]["intermediate"]["kernel"]
   assert kernel.shape == (2, 16, 32) and kernel.dtype == np.float32
   np.testing.assert_array_equal(kernel[1], tensors["encoder.layer.1.intermediate.dense.weight"].T)
   assert (BertEncoder.embedding_table(params) == tensors["embeddings.word_embeddings.weight"]).all()
   pooler = transformer_folder.load_pooler(folder, BERT)
   np.testing.assert_array_equal(pooler["kernel"], tensors["pooler.dense.weight"].T)
-  same(weights.to_tensors(params, pooler), tensors)
+  same(weights.to_tensors(params, encoder, pooler), tensors)
 
 
 XLNET = dict(model_type="xlnet", vocab_size=9, d_model=8, n_layer=1, n_head=2, d_inner=8)

@@ -75,7 +75,7 @@ def to_state(params):
   from as2jax.encoders.weights import to_tensors
 
   params = jax.tree.map(lambda x: np.asarray(x[0]), params)
-  tensors = to_tensors(params["encoder"], params.get("pooler"))
+  tensors = to_tensors(params["encoder"], tiny.encoder_module(), params.get("pooler"))
   if "head" in params:
     tensors = {f"bert.{name}": tensor for name, tensor in tensors.items()}
     tensors["classifier.weight"] = params["head"]["kernel"].T
