@@ -128,7 +128,11 @@ _KINDS = ["p2c", "c2p"]
 def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the form of the attention, and reads how far distances differ."""
   kinds = config.get("pos_att_type") or []
-  stated = {**config, "pos_att_type": kinds.split("|") if isinstance(kinds, str) else kinds}
+  if isinstance(kinds, str):
+    kinds = kinds.split("|")
+  if kinds == _KINDS[::-1]:  # the order means nothing
+    kinds = _KINDS
+  stated = {**config, "pos_att_type": kinds}
   width = {"embedding_size": fields["hidden_size"]}
   for key, only in {**_ONLY, "pos_att_type": _KINDS, **width}.items():
     if stated.get(key, width.get(key)) != only:

@@ -29,6 +29,7 @@ XLNET = {"vocab_size": 61, "d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 
 DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "activation": "relu"}
 DISTILBERT |= {key: SIZES[key] for key in ("vocab_size", "max_position_embeddings")}
 DEBERTA = {**tiny_encoders.DEBERTA, "pos_att_type": ["p2c", "c2p"]}
+TYPED = {**SIZES, **DEBERTA, "type_vocab_size": 2, "pos_att_type": ["c2p", "p2c"]}
 # By a case's name: the model type, what its config says beside the sizes, the number of token types.
 CASES = {
   "bert": ("bert", {**SIZES, "type_vocab_size": 3}, 3),
@@ -56,7 +57,7 @@ CASES = {
     {**SIZES, **DEBERTA, "max_relative_positions": 20, "layer_norm_eps": 1e-7},
     1,
   ),
-  "deberta-v2, typed": ("deberta-v2", {**SIZES, **DEBERTA, "type_vocab_size": 2}, 2),
+  "deberta-v2, typed": ("deberta-v2", TYPED, 2),
 }
 
 
