@@ -19,7 +19,7 @@ from as2jax.encoders.family import Transformer
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, read_object
 
-PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
+PADDING = 900  # rows: tables are padded to a multiple of 8 to 128, and mDeBERTa's has 898 to spare
 # Of a config, what was true of another model or of whoever wrote it.
 _NOT_KEPT = frozenset(
   "_name_or_path name_or_path architectures torch_dtype dtype transformers_version id2label label2id "
@@ -57,7 +57,7 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
 
   In most files an id is a line's number: where a line is lost, each word after it takes another
   word's vector, and nothing but this number tells. Fewer than `PADDING` rows may follow where the
-  largest id of a `tokenizer.json` is that of an added token (multilingual MiniLM has 35).
+  largest id is declared as that of an added token (multilingual MiniLM has 35, mDeBERTa 898).
   """
   folder = epath.Path(folder)
   fields = read_family(folder)[1]
