@@ -63,9 +63,13 @@ class Source:
   @property
   def architecture(self) -> dict[str, str]:
     """Describe what the module computes: its class and its fields, less those of `EXECUTION`."""
-    fields = sorted(f.name for f in dataclasses.fields(self.module) if f.name not in EXECUTION)
-    values = {name: repr(getattr(self.module, name)) for name in fields}
-    return {"class": type(self.module).__name__, **values}
+    return {"class": type(self.module).__name__, **stated_fields(self.module, EXECUTION)}
+
+
+def stated_fields(module: Any, left_out: Iterable[str]) -> dict[str, str]:
+  """Returns the fields of a module as texts by their sorted names, but for those `left_out`."""
+  names = sorted(field.name for field in dataclasses.fields(module) if field.name not in left_out)
+  return {name: repr(getattr(module, name)) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)

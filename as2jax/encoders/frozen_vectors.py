@@ -152,16 +152,12 @@ class FrozenEncoder:
     self._shards = len(jax.local_devices())
     self._every, self._parts = sharding.replicated(mesh), NamedSharding(mesh, PartitionSpec("data"))
     self._rows = -(-rows // self._shards) * self._shards
-    fields = {}
-    for name in sorted(field.name for field in dataclasses.fields(source.module)):
-      if name not in _SILENT:
-        fields[name] = repr(getattr(source.module, name))
     self._settings = {
       # Two builds, or a CPU and a GPU, do not compute the same vectors to the bit.
       "computed_by": [jax.lib.__version__, jax.default_backend()],
       "weights": digest,
       "encoder": type(source.module).__name__,
-      "fields": fields,
+      "fields": families.stated_fields(source.module, _SILENT),
       "all_layers": self.all_layers,
       "storage": storage,
     }

@@ -18,7 +18,7 @@ from as2jax.encoders.hub import CONFIG, MODULES
 from as2jax.encoders.transformer_folder import write_json
 from as2jax.layers.vectors import Layer
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import read_json
+from as2jax.runtime.files import read_json, read_object
 
 # `encoder.name` of what is opened with all that its folder says.
 PUBLISHED = ("sentence_bert", "reranker")
@@ -302,10 +302,7 @@ def read_config(file: epath.Path) -> dict[str, Any]:
   """Reads a JSON object; {} where there is no such file."""
   if not file.exists():
     return {}
-  content = read_json(file)
-  if not isinstance(content, dict):
-    raise InputError(f"{file}: holds no JSON object")
-  return content
+  return read_object(file, "get the file again")
 
 
 def write_modules(
