@@ -87,8 +87,8 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
   raise InputError(f"encoder {spec!r}: no such folder; name the one that holds {wanted}")
 
 
-def found_file(name: str, root: str) -> epath.Path:
-  """Returns a file as it is named, or under the folder of the data; InputError where there is none.
+def found_file(name: str, root: str, key: str) -> epath.Path:
+  """Returns the file that encoder.`key` names, also under the folder of the data; else InputError.
 
   A member of an archive is named behind a colon: `glove.6B.zip:glove.6B.300d.txt`.
   """
@@ -96,11 +96,10 @@ def found_file(name: str, root: str) -> epath.Path:
   for place in (epath.Path(file).expanduser(), data_folder(root) / file):
     if name and epath.Path(f"{place}{archive.removesuffix(':')}").exists():
       return epath.Path(f"{place}{archive}{member}")
-  raise InputError(
-    f"{name!r} is neither here nor in {data_folder(root)}: name the file in the config, such as "
-    "encoder.vectors=/data/glove.6B.300d.txt, or have vectors trained on the text at "
-    "hand: as2jax lab vectors"
-  )
+  advice = f"name the file in the config, encoder.{key}=/data/FILE"
+  if key == "vectors":
+    advice += ", or have vectors trained on the text at hand: as2jax lab vectors"
+  raise InputError(f"{name!r} is neither here nor in {data_folder(root)}: {advice}")
 
 
 def _package_folder(spec: str) -> epath.Path:

@@ -214,7 +214,7 @@ class WordVectors(Family):
     """Opens the vectors of the run's words."""
 
     def make() -> WordEncoding:
-      path = hub.found_file(section["vectors"], request.root)
+      path = hub.found_file(section["vectors"], request.root, "vectors")
       return prepare(request.texts(), path, **{key: section[key] for key in SETTINGS})
 
     encoding = kept_encoding(request.workdir, make)
@@ -222,7 +222,8 @@ class WordVectors(Family):
     params, words = {_NAME: encoding.table}, encoding.statistics
     provenance = {"pretrained": section["vectors"], "family": self.name, "words": words}
     if self.read_weights and section["weights"]:
-      params |= self.read_weights(hub.found_file(section["weights"], request.root))
+      path = hub.found_file(section["weights"], request.root, "weights")
+      params |= self.read_weights(path)
       provenance["weights"] = section["weights"]
     module = self._module(section, rows, width)
     return Source(module, params, encoding.tokenizer, None, provenance)
@@ -243,7 +244,7 @@ class WordVectors(Family):
     """Raises InputError where the files of vectors or weights are not here."""
     for key in ("vectors", "weights"):
       if section.get(key):
-        hub.found_file(section[key], root)
+        hub.found_file(section[key], root, key)
 
   def _module(self, section: Mapping[str, Any], rows: int, width: int) -> Any:
     left_out = ["vectors", *SETTINGS]

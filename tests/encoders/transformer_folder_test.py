@@ -30,10 +30,6 @@ def write(folder, tensors, **config):
   return folder
 
 
-def encoder_of(folder):
-  return BertEncoder(**transformer_folder.read_family(folder)[1])
-
-
 @pytest.fixture
 def folder(tmp_path):
   return write(tmp_path / "bert", bert_tensors())
@@ -46,7 +42,7 @@ def same(a, b):
 
 def test_tensors_become_parameters_and_the_same_tensors_again(folder):
   tensors = bert_tensors()
-  encoder = encoder_of(folder)
+  encoder = tiny.encoder_module(folder)
   params = transformer_folder.load_params(folder, encoder)
   kernel = params["layers"]["feed_forward"]["intermediate"]["kernel"]
   assert kernel.shape == (2, 16, 32) and kernel.dtype == np.float32
@@ -118,7 +114,7 @@ def test_what_is_no_config_is_one_error(tmp_path, text):
 
 
 def test_old_names_prefix_heads_and_half_precision_are_read(folder, tmp_path):
-  expected = transformer_folder.load_params(folder, encoder_of(folder))
+  expected = transformer_folder.load_params(folder, tiny.encoder_module(folder))
   old = {}
   encoder_only = {k: v for k, v in bert_tensors().items() if not k.startswith("pooler")}
   for name, tensor in encoder_only.items():
@@ -133,10 +129,10 @@ def test_old_names_prefix_heads_and_half_precision_are_read(folder, tmp_path):
   ):
     old[name] = np.zeros(3, np.float32)
   other = write(tmp_path / "old", old)
-  same(transformer_folder.load_params(other, encoder_of(other)), expected)
+  same(transformer_folder.load_params(other, tiny.encoder_module(other)), expected)
   assert transformer_folder.load_pooler(other, BERT) is None
   half = write(tmp_path / "half", {k: v.astype(np.float16) for k, v in bert_tensors().items()})
-  params = transformer_folder.load_params(half, encoder_of(half))
+  params = transformer_folder.load_params(half, tiny.encoder_module(half))
   assert all(x.dtype == np.float32 for x in jax.tree.leaves(params))
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
   jax.tree.map(close, params, expected)
@@ -161,7 +157,7 @@ def test_a_tensor_that_does_not_fit_is_named(tmp_path, change, config, message):
   change(tensors)
   folder = write(tmp_path / "bert", tensors, **config)
   with pytest.raises(InputError, match=message) as caught:
-    transformer_folder.load_params(folder, encoder_of(folder))
+    transformer_folder.load_params(folder, tiny.encoder_module(folder))
   assert str(folder / "model.safetensors") in str(caught.value)
 
 
