@@ -66,14 +66,18 @@ def load_backend(folder: epath.Path) -> Any:
     settings = {}
     if (folder / _SETTINGS).exists():
       settings = read_object(folder / _SETTINGS, "get the file again")
-      if (side := settings.get("truncation_side") or "right") != "right":
-        told = (
-          f"{folder / _SETTINGS}: truncation_side is {side!r}, but long texts are cut at their end"
-        )
-        raise InputError(f"{told} here; set it to 'right' to accept that")
+    text, side = "", settings.get("truncation_side")
     if file == "tokenizer.json":
       text = (folder / file).read_text(encoding="utf-8")
-      return _as_stated(Tokenizer.from_str(text), text, settings)
+      backend = Tokenizer.from_str(text)
+      side = side or (backend.truncation or {}).get("direction")
+    if side not in (None, "", "right"):
+      raise InputError(
+        f"{folder}: truncation_side is {side!r}, but long texts are cut at their end here; set it to "
+        f"'right' in {_SETTINGS} to accept that"
+      )
+    if text:
+      return _as_stated(backend, text, settings)
     with tempfile.TemporaryDirectory() as copy:  # transformers reads local files alone
       for name in (file, "merges.txt", *_BESIDE):
         if (folder / name).exists():

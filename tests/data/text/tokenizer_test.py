@@ -200,6 +200,12 @@ def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
   assert kept("", lambda: first) is first
 
 
+CUT_LEFT = b"""{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "truncation":
+{"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}, "version": "1.0",
+"padding": null, "added_tokens": [], "normalizer": null, "pre_tokenizer": null, "decoder": null,
+"post_processor": null}"""
+
+
 @pytest.mark.parametrize(
   ("files", "pattern"),
   [
@@ -212,6 +218,7 @@ def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
       {"vocab.txt": b"ice", "tokenizer_config.json": b'{"truncation_side": "left"}'},
       "truncation_side is 'left', but long texts are cut at their end",
     ),
+    ({"tokenizer.json": CUT_LEFT}, "truncation_side is 'left', .* set it to 'right' in tokenizer_c"),
     ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
     ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
     ({"spm.model": b""}, "spm.model: the vocabulary of 0 entries lacks"),
