@@ -6,7 +6,6 @@ on the vector of a text. `read` turns them into the fields and parameters of
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,10 +112,9 @@ def described(
         f"{file}: {key} is {settings[key]!r:.80}, which changes texts and is not read"
       )
   length = settings.get("max_seq_length")
-  if length is None:
-    length = read_config(transformer / "tokenizer_config.json").get("model_max_length", math.inf)
+  length = length or read_config(transformer / "tokenizer_config.json").get("model_max_length")
   limit = None
-  if length < 2**31:  # transformers writes 1e30 for none
+  if length and length < 2**31:  # transformers writes 1e30 for none
     limit = int(length)
   lower_case = bool(settings.get("do_lower_case", False))
   return SentenceFolder(transformer, fields, limit, lower_case, params, prompts)
