@@ -270,6 +270,7 @@ _OF_BOTH: dict[str, Any] = dict(
   names=NAMES,
   ignored=IGNORED,
   rename=todays_name,
+  variants=("is_decoder",),
 )
 BERT = register(
   Transformer(

@@ -37,6 +37,7 @@ ELECTRA = register(
       "embeddings_project/bias": "embeddings_project.bias",
     },
     rename=bert.todays_name,
+    variants=("is_decoder",),
     classes="Electra",
     prefix="electra.",
     ignored=re.compile(

@@ -76,6 +76,7 @@ REFUSED = [
   (CONFIG, {"position_embedding_type": "relative_key"}, "relative_key'; expected absolute"),
   (CONFIG, {"model_type": {"a": 1}}, "model_type is .*known are bert, .*xlnet"),
   (CONFIG, {"model_type": "gpt2"}, "model_type is 'gpt2'; known are bert"),
+  (CONFIG, {"is_decoder": True}, "is_decoder is True; only false is implemented"),
   ({}, {"model_type": "bert"}, "'vocab_size' is missing"),
   ({**CONFIG, "model_type": "mpnet"}, {"relative_attention_num_buckets": 2}, "num_buckets is 2"),
   (XLNET, {"n_head": 3}, "d_model 8 is not a multiple of n_head 3"),
