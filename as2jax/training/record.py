@@ -37,7 +37,7 @@ PARTS = {
   "tokenizer": "the tokeniser with its vocabulary",
   "inputs": "what the input {!r} has counted",
 }
-CHANGED = "it was changed by hand; give another folder"
+CHANGED = "put it back as it was, or give another folder"
 SHOWN = 12  # hexadecimal digits of a digest in a message
 SMALL = 8 << 20  # bytes of users' files that a finished run compares before it returns its results
 
@@ -64,7 +64,7 @@ def claim(workdir: epath.PathLike, config: Any) -> bool:
   """
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
-  if not (path.exists() and begun(workdir)):
+  if not begun(workdir):
     bound.write(workdir, path.name, text + "\n")
     return True
   bound.file(workdir, path.name)

@@ -378,8 +378,11 @@ def test_claim_writes_once_and_then_compares(tmp_path):
   with pytest.raises(InputError, match=r"optimizer.rate: 0.001 there, 0.1 now\n.*seeds: \[0, 1\]"):
     record.claim(tmp_path, claimed(optimizer={"rate": 0.1}, seeds=(0,)))
   (tmp_path / "config.json").write_text("[1]")
-  with pytest.raises(InputError, match="config.json: .*give another folder"):
+  with pytest.raises(InputError, match="config.json: holds no JSON object.*give another folder"):
     record.claim(tmp_path, claimed())
+  (tmp_path / "config.json").unlink()  # what the run was is then not known: no config is its own
+  with pytest.raises(InputError, match="config.json: .*No such file.*put it back as it was"):
+    record.claim(tmp_path, claimed(optimizer={"rate": 0.1}))
 
 
 def test_seeds_are_added_to_a_single_one(tmp_path):
