@@ -16,6 +16,7 @@ from as2jax.runtime.files import make_durable, refuse_others, write_whole
 
 NAME = "metrics.jsonl"
 TAKEN = "taken"  # beside a step's scalars: whether each seed has taken the step
+SECONDS = "seconds"  # beside those of the last unwritten step: since the last row
 
 
 class MetricsLog:
@@ -103,10 +104,11 @@ class StepLog:
   ):
     self.seeds, self.log = seeds, metrics_log
     self.pending: tuple | None = None
-    self.values = []
+    self.values, self.began = [], time.monotonic()
     for row in unwritten:
-      self.values.append({name: np.asarray(value, np.float32) for name, value in row.items()})
-    self.began = time.monotonic()
+      values = {name: np.asarray(value, np.float32) for name, value in row.items()}
+      self.began -= float(values.pop(SECONDS, 0.0))
+      self.values.append(values)
 
   def add(self, step: int, scalars: Any, taken: Any, padding: Any) -> None:
     """Adds a step's scalars `[seed]`, which seeds take it, and the share of padding in its batch."""
@@ -131,7 +133,10 @@ class StepLog:
   def unwritten(self) -> list[dict[str, list[float]]]:
     """Returns the steps since the last row, as JSON data from which a `StepLog` can go on."""
     self._read()
-    return [{name: value.tolist() for name, value in row.items()} for row in self.values]
+    steps = [{name: value.tolist() for name, value in row.items()} for row in self.values]
+    if steps:
+      steps[-1][SECONDS] = time.monotonic() - self.began
+    return steps
 
   def write(self, step: int) -> dict[str, float]:
     """Writes a row per seed, with means since the last row; returns the first that has a loss.

@@ -139,14 +139,19 @@ def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
   assert log.rows == [(0, 7, 4.0)]
 
 
-def test_a_step_counts_for_the_seeds_that_take_it():
+def test_a_step_counts_for_the_seeds_that_take_it(now):
   """Seed 1 has an epoch of one step less, and seed 2 has stopped; the run is resumed in between."""
   losses = lambda *values: {"loss": np.asarray(values), "gradient_norm": np.ones(3)}
   first, log = StepLog([0, 1, 2], Log()), Log()
   first.add(1, losses(1.0, 5.0, np.nan), [True, True, False], [0.0] * 3)
-  second = StepLog([0, 1, 2], log, first.unwritten())
+  now[0] += 3.0  # the time that a step takes counts before the stop, too
+  left = first.unwritten()
+  now[0] += 1000.0
+  second = StepLog([0, 1, 2], log, left)
   second.add(2, losses(3.0, 0.0, 9.0), [True, False, False], [0.0] * 3)
-  assert second.write(2)["loss"] == 2.0
+  now[0] += 1.0
+  row = second.write(2)
+  assert row["loss"] == 2.0 and row["seconds_per_step"] == 2.0
   assert log.rows == [(0, 2, 2.0), (1, 2, 5.0), (2, 2, None)]
   second.add(3, losses(1.0, np.inf, 0.0), [True, True, False], [0.0] * 3)
   with pytest.raises(InputError, match="step 3, seed 1: the loss is inf.* Lower optimizer.rate"):
