@@ -1,12 +1,15 @@
+import csv
 import io
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
+import tiny
 import tiny_encoders
 
 from as2jax.data.text.tokenizer import Tokenizer, kept, load_tokenizer
@@ -248,3 +251,63 @@ def test_an_unfit_template_is_refused(tmp_path, change, words):
   (tmp_path / "tokenizer.json").write_text(json.dumps(content))
   with pytest.raises(InputError, match=words):
     load_tokenizer(str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def sentences():
+  """2,000 distinct sentences of WikiQA, those that are not plain ASCII first."""
+  path = tiny.real_data("wikiqa", "WikiQA-train.tsv")
+  with path.open(encoding="utf-8", newline="") as file:
+    texts = [row[5] for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
+  texts = sorted(dict.fromkeys(texts), key=str.isascii)[:2000]
+  assert len(texts) == 2000 and sum(not text.isascii() for text in texts) > 500
+  return texts
+
+
+def bare(tmp_path, name, *files):
+  """The tokeniser of the files alone, out of the folder of the vocabulary `name`."""
+  for file in files:
+    shutil.copy(tiny.real_data("tokenizers", name, file), tmp_path)
+  return load_tokenizer(str(tmp_path))
+
+
+def same(ours, expected, sentences):
+  actual = np.split(ours.ids, np.cumsum(ours.lengths)[:-1])
+  for text, ids, wanted in zip(sentences, actual, expected, strict=True):
+    assert ids.tolist() == list(wanted), text
+
+
+def test_roberta_vocabulary_and_merges(tmp_path, sentences):
+  from tokenizers import Tokenizer as Backend
+
+  ours = bare(tmp_path, "roberta-base", "vocab.json", "merges.txt")
+  assert ours.vocab_size == 50265
+  file = tiny.real_data("tokenizers", "roberta-base", "tokenizer.json")
+  expected = Backend.from_file(str(file)).encode_batch(sentences, add_special_tokens=False)
+  same(ours.encode(sentences), [one.ids for one in expected], sentences)
+
+
+def test_xlnet_sentencepiece(tmp_path, sentences):
+  library = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+  file = tiny.real_data("tokenizers", "xlnet-base-cased", "spiece.model")
+  model = library.SentencePieceProcessor(model_file=str(file))
+  ours = bare(tmp_path, "xlnet-base-cased", "spiece.model")
+  assert ours.vocab_size == model.get_piece_size() == 32000
+  same(ours.encode(sentences), [original(model, text) for text in sentences], sentences)
+
+
+def original(model, text):
+  """The ids of XLNet's own preprocessing: quotes, accents, and a comma behind a digit cut off."""
+  text = " ".join(text.split()).replace("``", '"').replace("''", '"')
+  decomposed = unicodedata.normalize("NFKD", text)
+  text = "".join(c for c in decomposed if not unicodedata.combining(c))
+  ids = []
+  for piece in model.encode(text, out_type=str):
+    if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+      rest = model.encode(piece[:-1].replace("\u2581", ""), out_type=str)
+      if piece[0] != "\u2581" and rest[0][0] == "\u2581":
+        rest = rest[1:] if len(rest[0]) == 1 else [rest[0][1:], *rest[1:]]
+      ids += [model.piece_to_id(p) for p in (*rest, ",")]
+    else:
+      ids.append(model.piece_to_id(piece))
+  return ids
