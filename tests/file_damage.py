@@ -101,17 +101,10 @@ def files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def flip_bit(path: pathlib.Path, rng: random.Random) -> str:
-  """Inverts one bit of a file; says which."""
+  """Inverts one bit of a file, or of one of those somewhere under a folder; says which."""
+  path = rng.choice(files(path)) if path.is_dir() else path
   data = bytearray(path.read_bytes())
   at, bit = rng.randrange(len(data)), rng.randrange(8)
   data[at] ^= 1 << bit
   path.write_bytes(data)
   return f"{path.name}: bit {bit} of byte {at}"
-
-
-def damage_one_byte(folder: pathlib.Path, random: random.Random) -> None:
-  """Gives one byte, of one of the files somewhere under `folder`, another value."""
-  file = random.choice(files(folder))
-  data = bytearray(file.read_bytes())
-  data[random.randrange(len(data))] ^= random.randrange(1, 256)
-  file.write_bytes(data)

@@ -1,6 +1,8 @@
 """Loading a data set: where it is found, its counts, its splits."""
 
+import dataclasses
 import os
+import pathlib
 import random
 import shutil
 import sys
@@ -8,19 +10,61 @@ import tracemalloc
 
 import pytest
 import tensorflow_datasets as tfds
-from synthetic_wikiqa import SPLITS, alone, change, prepared_of, split_text, write_source  # noqa: F401
+from etils import epath
 
 import as2jax
 from as2jax.data import dataset
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.load import require
+from as2jax.data.prepared import Prepared, prepared
 from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.data.source import Counts
+from as2jax.data.source import Counts, Source
 from as2jax.data.statistics import KEEPS
 from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
-from tests.file_damage import damage_one_byte
+from tests.file_damage import flip_bit
+
+HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\r\n"
+SPLITS = ("train", "dev", "test")
+
+
+def split_text(split: str, questions: int = 4, word: str = "red") -> str:
+  rows = [
+    f"{split}{i}\twho is {i}?\tD{i}\tTitle “{i}”\tD{i}-{j}\tnumber {j} is {word} .\t{j % 2}"
+    for i in range(questions)
+    for j in range(i + 1)
+  ]
+  return HEADER + "".join(row + "\r\n" for row in rows)
+
+
+def write_source(folder: pathlib.Path, **options) -> pathlib.Path:
+  folder.mkdir(parents=True, exist_ok=True)
+  for split in SPLITS:
+    (folder / f"WikiQA-{split}.tsv").write_bytes(split_text(split, **options).encode())
+  return folder
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+  """Keeps a test off the user's folders, the network and the official counts."""
+  monkeypatch.setenv("HOME", str(tmp_path / "home"))
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
+  monkeypatch.delenv("AS2JAX_DATA", raising=False)
+  change(monkeypatch, published={}, url="http://127.0.0.1:9/WikiQACorpus.zip")
+
+
+def change(monkeypatch, name="wikiqa", **fields):
+  monkeypatch.setitem(SPECS, name, dataclasses.replace(SPECS[name], **fields))
+
+
+def prepared_of(folder: pathlib.Path, questions):
+  """The prepared copy of a made-up data set whose one split is what `questions` yields."""
+  (folder / "file").write_text("content")
+  changes = {"name": "made", "files": {"only": ("file",)}, "reader": lambda path: questions()}
+  files = Source(epath.Path(folder), {"only": (epath.Path(folder / "file"),)})
+  spec = dataclasses.replace(SPECS["wikiqa"], **changes)
+  return prepared(spec, files, epath.Path(folder / "cache"))
 
 
 def test_loads_what_the_reader_reads(tmp_path, monkeypatch):
@@ -105,8 +149,6 @@ def test_absent_data_is_one_message_and_no_other_data(tmp_path):
 
 
 def test_splits_are_read_when_they_are_asked_for(tmp_path):
-  from as2jax.data.prepared import Prepared
-
   write_source(tmp_path)
   read = []
   original = Prepared.read
@@ -208,7 +250,7 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
   for seed in range(5):
     shutil.rmtree(cache)
     shutil.copytree(whole, cache)
-    damage_one_byte(manifest.parent, random.Random(seed))
+    flip_bit(manifest.parent, random.Random(seed))
     caplog.clear()
     caches.warn_once.cache_clear()
     again = load("wikiqa", root=str(root))
@@ -220,9 +262,7 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
 
 
 def test_many_shards_keep_the_order(tmp_path, monkeypatch):
-  from as2jax.data import prepared
-
-  monkeypatch.setattr(prepared, "SHARD", 4)
+  monkeypatch.setattr("as2jax.data.prepared.SHARD", 4)
   root = write_source(tmp_path / "root", questions=30)
   data = load("wikiqa", root=str(root))
   assert len(list((tmp_path / "cache").rglob("*train.array_record*"))) == 8

@@ -20,7 +20,7 @@ from as2jax.data import dataset
 from as2jax.runtime import cache, compile_cache, files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from tests.file_damage import damage_one_byte
+from tests.file_damage import flip_bit
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 
@@ -117,7 +117,7 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
   build = Build()
   folder = take(tmp_path, build).folder
   for seed in range(50):
-    damage_one_byte(folder, random.Random(seed))
+    flip_bit(folder, random.Random(seed))
     caplog.clear()
     take(tmp_path, build)
     assert build.times == seed + 2
