@@ -1,5 +1,6 @@
 """Batches of a dozen made questions, a state and a step, for tests of the train step."""
 
+import dataclasses
 import functools
 
 import jax
@@ -37,13 +38,9 @@ def questions(n=12):
 
 
 def table_of(ids, offsets, role) -> UnitTable:
-  """Units of tokens without words; all arrays by hand."""
-  none, byte = np.empty(0, np.int32), np.int8
-  words = {"word_start": none, "word_length": none, "word_role": none.astype(byte)}
-  words |= {"word_form": none, "word_offsets": 0 * offsets, "forms": ()}
-  lost = {"truncated_units": 0, "lost_by_role": (0, 0, 0, 0), "blank_units": 0}
-  tokens = {"ids": ids, "type": (0 * ids).astype(byte), "role": role.astype(byte)}
-  return UnitTable(**tokens, offsets=offsets, **words, **lost)
+  """Units of tokens without words."""
+  table = UnitTable.of_lengths(np.diff(offsets), ids)
+  return dataclasses.replace(table, role=role.astype(np.int8))
 
 
 def batcher_of(units, table, length, *, sampler, examples, packed, shards, **more):
