@@ -345,24 +345,6 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   assert [line.split("  ")[-1] for line in lines] == ["a dog came", "the cat sat on the mat"]
 
 
-@pytest.mark.parametrize(
-  "content, message",
-  [
-    ("", "is empty"),
-    ("x\n", ":1: 'x' is not a JSON object"),
-    ('{"body": "x"}\n', "name it: --columns text=COLUMN"),
-    ('{"text": "x"}\n{"text": " "}\n', ":2: 1 document(s) have no text"),
-    ('{"text": "x", "id": 1}\n{"text": "y"}\n', "some have none"),
-  ],
-)
-def test_wrong_documents_are_one_line(tmp_path, capsys, content, message):
-  path = tmp_path / "answers.jsonl"
-  path.write_text(content)
-  assert app.run(["index", "x", str(path), "-o", str(tmp_path / "index")]) == 2
-  error = capsys.readouterr().err
-  assert message in error and error.count("\n") == 1
-
-
 def test_a_run_without_vectors_indexes_nothing(finished_run, tmp_path, capsys):
   run, file = str(finished_run("crossencoder")), tmp_path / "documents.txt"
   file.write_text("the cat sat on the mat\n")
@@ -497,6 +479,9 @@ def test_a_table_of_documents(tmp_path, caplog):
   path.write_text("number,reply\n7,b\n8,c\n7,b\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
   with pytest.raises(InputError, match="answers.csv:4: line 2 has the id '7', too"):
+    documents.read(str(path), "text=reply,id=number")
+  path.write_text("number,reply\n7,b\n,c\n")
+  with pytest.raises(InputError, match="some documents have an id and some have none"):
     documents.read(str(path), "text=reply,id=number")
   path.write_text("number,reply\n7,b\n8,c\n7,d\n")
   with pytest.raises(InputError, match="answers.csv:4: line 2 has the id '7', too"):
