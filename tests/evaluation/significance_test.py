@@ -149,19 +149,15 @@ LUCK = 0.012  # s.d. of MAP over seeds of the trained rows in the README
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [0.0, 0.1])
 @pytest.mark.parametrize("luck", [0.0, LUCK, 2 * LUCK])
-def test_equal_methods_differ_as_rarely_as_they_should(luck, system, capsys):
+def test_equal_methods_differ_as_rarely_as_they_should(luck, system):
   """At WikiQA's size, three seeds a side: what a run's seed gives to all its questions is no gain."""
   rng = np.random.default_rng(7)
-  difference = 2 * max(luck, LUCK)
-  wins = {"methods": 0, "models": 0, "power": 0}
+  wins = {"methods": 0, "models": 0}
   for _ in range(1000):
     questions = rng.normal(0.7, 0.3, 243)
     a, b = (questions + runs(rng, luck=luck, system=system) for _ in range(2))
     wins["methods"] += methods_test(a, b).p < 0.05
     wins["models"] += paired_t_test(a, b).p < 0.05
-    wins["power"] += methods_test(a + difference, b).p < 0.05
-  with capsys.disabled():
-    print(f"\nluck {luck}, system x question {system}: {wins} of 1000")
   assert wins["methods"] <= 65
   if luck == 2 * LUCK and not system:
     assert wins["models"] > 150  # which is why the question cannot be the only unit
