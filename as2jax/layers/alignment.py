@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from as2jax.data.batches.batch import Units, Words
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
 from as2jax.layers import transport
+from as2jax.layers.vectors import take
 
 ALIGNMENTS = ("transport", "mean")
 MARGINALS = ("frequency", "uniform")
@@ -71,7 +72,7 @@ class Aligner:
     vectors, number = points(hidden, units, words, sizes, filtered=self.stop_words)
     frequency = words.inputs[DocumentFrequency.name]
     weight = jnp.ones_like(frequency) if self.marginals == "uniform" else frequency
-    weight = jnp.where(number >= 0, _take(weight, number), 0.0)
+    weight = jnp.where(number >= 0, take(weight, jnp.maximum(number, 0)), 0.0)
 
     def sides(x):
       sentence = x[:, :, self.question_words :]
@@ -174,7 +175,3 @@ def _places(words: Words, slots: int, sizes: tuple[int, ...], filtered: bool):
   role = jnp.minimum(words.role, len(sizes) - 1)
   place = words.unit * sum(sizes) + offset[role] + rank
   return jnp.where(used & (rank < limit[role]), place, slots * sum(sizes))
-
-
-def _take(values: Float[Array, "s w"], index: Int[Array, "s u p"]) -> Float[Array, "s u p"]:
-  return jax.vmap(lambda v, i: v[jnp.maximum(i, 0)])(values, index)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from as2jax.layers.dense import column_sums, spread
 from as2jax.layers.recurrent import Recurrent
 from as2jax.layers.transformer import INITIALIZER
+from as2jax.layers.vectors import take
 
 DECODERS = ("gru", "mlp")
 
@@ -161,13 +162,12 @@ def log_likelihood(
   spare = ((0, 0), (0, parts * chunk - n))
 
   def in_parts(x):
-    index = order.reshape(s, n, *(1,) * (x.ndim - 2))
-    ordered = jnp.pad(jnp.take_along_axis(x, index, axis=1), (*spare, *((0, 0),) * (x.ndim - 2)))
+    ordered = jnp.pad(take(x, order), (*spare, *((0, 0),) * (x.ndim - 2)))
     return jnp.moveaxis(ordered.reshape(s, parts, chunk, *x.shape[2:]), 1, 0)
 
   values = _of_parts(in_parts(hidden), in_parts(target), in_parts(real), kernel, bias, precision)
   values = jnp.moveaxis(values, 0, 1).reshape(s, parts * chunk)
-  return jnp.take_along_axis(values, jnp.argsort(order, axis=1), axis=1)
+  return take(values, jnp.argsort(order, axis=1))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5,))

@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from as2jax.layers.transformer import MASKED
+from as2jax.layers.vectors import take
 
 
 class FeedForward(nn.Module):
@@ -61,7 +62,6 @@ def sentence_graphs(
 
 def edge_features(graph: jraph.GraphsTuple, values: Float[Array, "s n d"]) -> tuple[Array, Array]:
   """Return the values of the receiver i and of the sender j of each edge, `[s, edges, d]`."""
-  take = jax.vmap(lambda v, i: v[i])
   return take(values, graph.receivers), take(values, graph.senders)
 
 

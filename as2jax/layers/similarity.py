@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
 from as2jax.data.batches.batch import Units
-from as2jax.layers.vectors import norm, unit
+from as2jax.layers.vectors import norm, take, unit
 from as2jax.runtime.errors import InputError
 
 SIMILARITIES = ("euclidean", "cosine", "metric")
@@ -29,14 +29,13 @@ def gather_units(
   `members` are indices of units, local to their shard; `mask` is 0 (or false) for an example that is padding;
   tokens beyond `size` are cut off.
   """
-  of = lambda values: jnp.take_along_axis(values, members, axis=1)
+  of = lambda values: take(values, members)
   length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
   place = jnp.arange(size, dtype=jnp.int32)[None, None]
   real = place < length[..., None]
   index = jnp.where(real, (of(units.row) * hidden.shape[2] + of(units.start))[..., None] + place, 0)
   flat = hidden.reshape(hidden.shape[0], -1, hidden.shape[-1])
-  vectors = jax.vmap(lambda x, i: jnp.take(x, i, axis=0))(flat, index)
-  return jnp.where(real[..., None], vectors, 0), length
+  return jnp.where(real[..., None], take(flat, index), 0), length
 
 
 def rectangle(

@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 
-def take(units: Float[Array, "s u d"], members: Int[Array, "s e"]) -> Float[Array, "s e d"]:
-  """Gather the vectors that examples point to; indices are local to their shard."""
-  return jnp.take_along_axis(units, members[..., None], axis=1)
+def take(values: Shaped[Array, "s n ..."], index: Int[Array, "s ..."]) -> Shaped[Array, "s ..."]:
+  """Gather values by their number in their shard, such as the vectors of examples' units."""
+  return jax.vmap(lambda of_shard, number: of_shard[number])(values, index)
 
 
 def norm(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:

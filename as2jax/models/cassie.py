@@ -30,7 +30,7 @@ from as2jax.layers.graph_conv import (
 from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
 from as2jax.layers.transport import GRADIENTS
-from as2jax.layers.vectors import unit
+from as2jax.layers.vectors import take, unit
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
@@ -194,7 +194,7 @@ class Cassie(System):
     """Return the output, and α `[s e k k]`."""
     examples, k = batch.examples, batch.examples.labels.shape[-1]
     real = (examples.mask > 0)[..., None]
-    of = lambda x: jax.vmap(lambda v, i: v[i])(x, examples.members[..., 0])
+    of = lambda x: take(x, examples.members[..., 0])
     sentences = of(aligned.present) & real
     nodes = sentences
     if self.padding_node and self.template == "context":
@@ -268,7 +268,7 @@ def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -
 
 def _self_aligned(words: Words, aligned: Alignment) -> Int[Array, "s u k 2"]:
   """Return `CassieOutput.self_aligned`; words are the same where their lower-cased forms are."""
-  form = lambda number: jax.vmap(lambda f, i: f[jnp.maximum(i, 0)])(words.form, number)
+  form = lambda number: take(words.form, jnp.maximum(number, 0))
   asked, there = form(aligned.question)[:, :, None, :, None], form(aligned.sentence)[..., None, :]
   real = (aligned.question >= 0)[:, :, None, :, None] & (aligned.sentence >= 0)[..., None, :]
   same = (asked == there) & real

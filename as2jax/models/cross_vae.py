@@ -18,7 +18,7 @@ from as2jax.layers.decoder import DECODERS, BagDecoder, GRUDecoder
 from as2jax.layers.pooling import StructuredSelfAttention, redundancy
 from as2jax.layers.recurrent import Recurrent
 from as2jax.layers.similarity import gather_units
-from as2jax.layers.vectors import cosine
+from as2jax.layers.vectors import cosine, take
 from as2jax.models.system import Embeddings, System
 from as2jax.runtime.registry import AtLeast, OneOf, Precision
 
@@ -265,7 +265,7 @@ class CrossVAE(System):
     slots = jnp.arange(units.length.shape[1], dtype=jnp.int32)
     members = jnp.broadcast_to(slots, units.length.shape)
     first = jnp.where(units.length > 0, units.row * batch.tokens.role.shape[2] + units.start, 0)
-    role = jnp.take_along_axis(batch.tokens.role.reshape(len(first), -1), first, axis=1)
+    role = take(batch.tokens.role.reshape(len(first), -1), first)
     vectors = jnp.zeros((*units.length.shape, self.latent_size))
     for side in SIDES:
       mine = (units.length > 0) & (role == ROLE[side])

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from as2jax.layers.vectors import unit
+from as2jax.layers.vectors import take, unit
 from as2jax.models.losses import Loss, Term
 from as2jax.models.ranking_losses import contrast
 from as2jax.runtime.errors import InputError
@@ -152,7 +152,7 @@ def pairs_of(
   s, e = examples.mask.shape
   own = jnp.eye(s * e).reshape(s, e, s * e)
   wrong = examples.mask * (examples.labels[..., 0] == 0)
-  text = jnp.take_along_axis(batch.units.id, examples.members[..., 0], axis=1)
+  text = take(batch.units.id, examples.members[..., 0])
   differs = lambda x: x[..., None] != x.reshape(-1)[None, None]
   there = examples.mask[..., None] * examples.mask.reshape(-1)[None, None]
   other = there * (differs(examples.answer) & differs(text))

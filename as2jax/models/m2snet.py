@@ -17,6 +17,7 @@ from as2jax.layers.cpu import cropped_convolution
 from as2jax.layers.dense import MaskedBatchNorm
 from as2jax.layers.similarity import SIMILARITIES
 from as2jax.layers.transformer import Dropout
+from as2jax.layers.vectors import take
 from as2jax.models.losses import BinaryCrossEntropy
 from as2jax.models.system import Judged, System
 from as2jax.runtime.registry import AtLeast, Each, OneOf, Precision, Rate
@@ -83,10 +84,10 @@ class M2SNet(System):
     x = x.swapaxes(0, 1).reshape(x.shape[1], -1)
     x = nn.Dense(self.hidden_size, name="hidden", precision=self.precision)(x)
     x = Dropout(self.dropout)(jnp.tanh(x), train=train)
-    features = _ordered(batch.inputs[WordOverlap.name], order)
+    features = take(batch.inputs[WordOverlap.name], order)
     x = jnp.concatenate([x, features.reshape(len(x), -1)], axis=-1)
     logits = nn.Dense(1, name="head", precision=jax.lax.Precision.HIGHEST)(x)
-    logits = _ordered(logits.reshape(order.shape), jnp.argsort(order, axis=1))
+    logits = take(logits.reshape(order.shape), jnp.argsort(order, axis=1))
     return Judged(logits, logits)
 
   @nn.nowrap
@@ -102,7 +103,7 @@ class M2SNet(System):
     (grid,) = kept["intermediates"]["grid"]["__call__"]
     order = _by_length(batch)
     grid = jnp.moveaxis(grid.reshape(len(grid), *order.shape, *grid.shape[2:]), 0, 2)
-    return _ordered(grid, jnp.argsort(order, axis=1))
+    return take(grid, jnp.argsort(order, axis=1))
 
   def _grid(self, batch: Batch, order: Array, train: bool) -> tuple[Array, Array, Array]:
     """Return similarities `[k, n, i, j]`, and how many rows and columns of each are real.
@@ -111,8 +112,8 @@ class M2SNet(System):
     goes over all of them.
     """
     hidden = self.encoder(batch.tokens, train=train).astype(jnp.float32)
-    members, sides = _ordered(batch.examples.members, order), []
-    mask = _ordered(batch.examples.mask, order)
+    members, sides = take(batch.examples.members, order), []
+    mask = take(batch.examples.mask, order)
     for k, size in enumerate((self.question_length, self.candidate_length)):
       vectors, length = similarity.gather_units(hidden, batch.units, members[..., k], mask, size)
       sides.append((vectors.reshape(-1, *vectors.shape[2:]), length.reshape(-1)))
@@ -124,13 +125,8 @@ class M2SNet(System):
 
 def _by_length(batch: Batch) -> Int[Array, "s e"]:
   """Return the order of examples by their candidate's length: like sizes are convolved together."""
-  length = jnp.take_along_axis(batch.units.length, batch.examples.members[..., 1], axis=1)
+  length = take(batch.units.length, batch.examples.members[..., 1])
   return jnp.argsort(jnp.where(batch.examples.mask > 0, length, 0), axis=1)
-
-
-def _ordered(values: Float[Array, "s e ..."], order: Array) -> Float[Array, "s e ..."]:
-  wide = order.reshape(*order.shape, *(1,) * (values.ndim - 2))
-  return jnp.take_along_axis(values, wide, axis=1)
 
 
 class _Kernel(nn.Module):

@@ -143,7 +143,7 @@ class InBatchSoftmax(Loss):
     labels = examples.labels[..., 0]
     real = examples.mask > 0
     positive = (real & (labels > 0)).reshape(-1)
-    at = lambda k: jnp.take_along_axis(number, examples.members[..., k], axis=1)
+    at = lambda k: take(number, examples.members[..., k])
     own, sought = (jnp.where(real, at(k), -1).reshape(-1) for k in range(2))
     asked = take(vectors, examples.members[..., 0]).reshape(-1, vectors.shape[-1])
     answer = take(vectors, examples.members[..., 1]).reshape(asked.shape)
