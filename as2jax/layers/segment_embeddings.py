@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from as2jax.data.batches.batch import Tokens
 from as2jax.runtime.errors import InputError
 
-# Rows of the table, by role; later roles have the last row.
 STARTS = ("normal", "zero")
+# Rows of the table, by role; later roles have the last row.
 SEGMENTS = {
   "four": (0, 1, 2, 3),
   "three": (0, 1, 2, 2),
@@ -27,11 +27,13 @@ class SegmentEmbeddings(nn.Module):
 
   rows: tuple[int, ...]
   width: int
-  start: str = "normal"
+  start: str
 
   @nn.compact
-  def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
-    """Return the vector of each token's role."""
+  def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
+    """Return the vector of each token's role; None where roles have none."""
+    if not self.rows:
+      return None
     shape = (max(self.rows) + 1, self.width)
     initial = {"normal": nn.initializers.normal(0.02), "zero": nn.initializers.zeros}[self.start]
     table = self.param("embedding", initial, shape, jnp.float32)
@@ -47,6 +49,8 @@ def role_embeddings(model: nn.Module) -> SegmentEmbeddings:
 
   Raises InputError for `ranks` in a template that has none, and for an encoder without such input.
   """
+  if model.segments == "none":
+    return SegmentEmbeddings((), 0, model.segments_start)
   if model.segments == "ranks" and model.template != "joint":
     raise InputError(
       f"model.segments = 'ranks': the template {model.template!r} has no ranks; use it with 'joint'"

@@ -148,8 +148,7 @@ class Cassie(System):
   def setup(self):
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}
     self.aligner = Aligner(**fields)
-    if self.segments != "none":
-      self.segment_embeddings = role_embeddings(self)
+    self.segment_embeddings = role_embeddings(self)
     if self.graph_layers:
       self.edge_weights = EdgeWeights(self.hidden, self.edges)
       self.convolutions = [GraphConvolution(self.self_term) for _ in range(self.graph_layers)]
@@ -174,7 +173,7 @@ class Cassie(System):
     return self._score(batch, *self._align(batch, train=train))[0]
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    offset = None if self.segments == "none" else self.segment_embeddings(batch.tokens)
+    offset = self.segment_embeddings(batch.tokens)
     return self.encoder(batch.tokens, input_offset=offset, train=train)
 
   def align(self, batch: Batch) -> CassieAlignment:

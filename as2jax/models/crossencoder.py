@@ -156,11 +156,10 @@ class LocalContextCrossEncoder(CrossEncoder):
   segments_start: Annotated[str, OneOf(STARTS)]
 
   def setup(self):
-    if self.segments != "none":
-      self.segment_embeddings = role_embeddings(self)
+    self.segment_embeddings = role_embeddings(self)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
-    return None if self.segments == "none" else self.segment_embeddings(tokens)
+    return self.segment_embeddings(tokens)
 
 
 class Reranker(System):
