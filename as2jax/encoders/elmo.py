@@ -58,7 +58,7 @@ class Characters(Input):
     return (self.max_characters,), np.int32
 
 
-def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.ndarray, "n c"]:
+def word_characters(words: Sequence[str], max_characters: int) -> Int32[np.ndarray, "n c"]:
   """Returns character ids of words: begin of word, at most `max_characters` − 2 bytes, end, padding.
 
   A lone surrogate, which UTF-8 has no bytes for, is left out.
@@ -72,7 +72,7 @@ def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.
   return ids
 
 
-def sentence_boundaries(max_characters: int = 50) -> Int32[np.ndarray, "2 c"]:
+def sentence_boundaries(max_characters: int) -> Int32[np.ndarray, "2 c"]:
   """The character ids of `<S>` and `</S>`: words of one character that no byte has."""
   ids = np.full((2, max_characters), PADDING, np.int32)
   ids[:, :3] = [[WORD_BEGIN, mark, WORD_END] for mark in (SENTENCE_BEGIN, SENTENCE_END)]

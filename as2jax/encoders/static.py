@@ -117,7 +117,7 @@ def prepare(
   )
   entries = word_tokenizer.entries(tokenizer)
   table = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
-  table[0] = 0  # padding
+  table[word_tokenizer.PAD_ID] = 0
   unknown = set(ordered) - set(known)
   return word_encoding(
     tokenizer,

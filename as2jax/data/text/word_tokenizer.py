@@ -14,8 +14,7 @@ from as2jax.data.text.tokenizer import SKIPPED, Tokenizer
 from as2jax.runtime.errors import InputError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
-RESERVED = 2  # the ids before those of words: padding, the unknown word
-PAD_ID, UNKNOWN_ID = range(RESERVED)
+PAD_ID, UNKNOWN_ID = range(2)  # the ids before those of words
 
 # `as2jax.data.text.words.WORD` in Oniguruma's terms. Its \w has marks and other connectors, and lacks
 # numbers that are no digits; its \s lacks four control characters. What is left are characters that
