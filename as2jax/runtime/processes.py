@@ -31,7 +31,7 @@ LAST_WORDS = 10  # seconds in which a process that aborts says why
 LOOK = 1.0  # seconds between two polls for a failure
 GRACE = 5.0  # seconds in which a process may raise the same error by itself
 SILENCE = 20.0  # seconds without a beat after which a process is named
-SAID, EACH, FAILED, ALIVE = "as2jax/said", "as2jax/each", "as2jax/failed", "as2jax/alive"
+SAID, FAILED, ALIVE = "as2jax/said", "as2jax/failed", "as2jax/alive"
 ENDED = "ended"  # in place of a beat
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -187,15 +187,6 @@ def in_order(function: Callable[[], T]) -> T:
   results: list[T] = []
   by_first(lambda: results.append(function()))
   return results[0] if first() else function()
-
-
-def gather(function: Callable[[], T]) -> list[T]:
-  """Calls `function` in every process and returns all results, JSON data, in every process."""
-  if _Run.count == 1:
-    return [function()]
-  key = f"{EACH}/{_number()}"
-  _set(f"{key}/{_Run.index}", function())
-  return [_await(f"{key}/{i}") for i in range(_Run.count)]
 
 
 class _Watchdog:

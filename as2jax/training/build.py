@@ -214,22 +214,8 @@ class Components:
     )
 
   def train_batcher(self) -> Batcher:
-    """Returns the batches of the training split, as `config.batch` says.
-
-    The first run keeps its tables in the cache.
-    """
-    batch, stored = self.config.batch, stored_split.read(self)
-    # All hosts do the same: one that lacks the tables would wait for the others to make them.
-    if all(processes.gather(lambda: stored is not None)) and stored:
-      tables = BatchTables(*stored, {})
-    else:
-      options: dict[str, Any] = {"training": True}
-      if self.loss.reads_unlabelled:
-        options["judged"] = False
-      questions, layout = self.train_questions(), self.model.layout
-      tables = processes.in_order(lambda: self.tables(questions, layout, **options))
-      if not tables.inputs:
-        processes.in_order(lambda: stored_split.keep(self, tables.units, tables.examples))
+    """Returns the batches of the training split, as `config.batch` says."""
+    batch, tables = self.config.batch, processes.in_order(self._train_tables)
     if not len(tables.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "
@@ -248,6 +234,18 @@ class Components:
       accumulate=batch.accumulate,
       buckets=batch.num_row_buckets,
     )
+
+  def _train_tables(self) -> BatchTables:
+    """Returns the tables of the training split, which the next run finds in the cache."""
+    if stored := stored_split.read(self):
+      return BatchTables(*stored, {})
+    options: dict[str, Any] = {"training": True}
+    if self.loss.reads_unlabelled:
+      options["judged"] = False
+    tables = self.tables(self.train_questions(), self.model.layout, **options)
+    if not tables.inputs:
+      stored_split.keep(self, tables.units, tables.examples)
+    return tables
 
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True

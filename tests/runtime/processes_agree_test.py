@@ -29,8 +29,6 @@ processes.start(f"127.0.0.1:{port}", 2, me)
 assert (processes.count(), processes.first()) == (2, me == 0)
 assert processes.by_first(lambda: {"who": me}) == {"who": 0}
 
-assert processes.gather(lambda: [me]) == [[0], [1]]
-
 def make():  # the second finds what the first has made, and a message within it goes its own way
   found = (folder / "made").exists()
   inner = processes.by_first(lambda: "inner")
