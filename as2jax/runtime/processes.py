@@ -264,7 +264,7 @@ def leave(status: int, text: str) -> NoReturn:
   """Ends this process after an error, and makes the others end, for which a normal exit would wait."""
   sys.stdout.flush()
   sys.stderr.flush()
-  if _Run.count > 1:
+  if _Run.watchdog is not None:  # else this process is alone, or the others end by themselves
     _Run.watchdog.stop()
     try:
       _set(f"{FAILED}/{_Run.index}", [status, text[:2000]])

@@ -94,6 +94,12 @@ def test_a_single_process_starts_nothing(monkeypatch):
   assert processes.by_first(lambda: 1) == processes.in_order(lambda: 1) == 1
 
 
+def test_an_error_after_the_end_of_the_messages_ends_the_process_with_its_status():
+  code = "from as2jax.runtime import processes as p; p._Run.count = 2; p.stop(); p.leave(3, 'full')"
+  done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+  assert (done.returncode, done.stderr) == (3, b"")
+
+
 SILENT = """
 import sys, time, jax
 jax.config.update("jax_platforms", "cpu")
