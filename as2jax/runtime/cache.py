@@ -19,6 +19,7 @@ import numpy as np
 
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import (
+  CACHE,
   THREADS,
   checksum_of,
   make_durable,
@@ -116,9 +117,7 @@ def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
   `key` is JSON data, all that the content depends on.
   """
   if "://" in os.fspath(cache):
-    raise InputError(
-      f"cache {str(cache)!r} is not a local folder; give one in AS2JAX_CACHE, or say AS2JAX_CACHE=off"
-    )
+    raise InputError(f"cache {str(cache)!r} is not a local folder; give one, or off, in {CACHE}")
   name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   return pathlib.Path(cache).expanduser() / kind / name
 

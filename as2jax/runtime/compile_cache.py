@@ -56,11 +56,11 @@ def use(config: Any) -> None:
     return
   if jax.config.jax_compilation_cache_dir and not chosen:
     return
-  root, below = epath.Path(chosen).expanduser(), ""
+  root, below, setting = epath.Path(chosen).expanduser(), "", "compilation_cache"
   if not chosen:
-    root, below = files.cache_folder(config.data.cache), "programs"
-  folder = files.writable(root, below, mode=0o700)
-  if why := "" if "://" in str(folder) else exposed(folder):
+    root, below, setting = files.cache_folder(config.data.cache), "programs", files.CACHE
+  folder = files.writable(root, below, setting, mode=0o700)
+  if why := exposed(folder, setting):
     files.warn_once(f"{folder}: programs are compiled in each process, because {why}")
     return
   compilation_cache.get_file_cache = _programs
@@ -68,17 +68,22 @@ def use(config: Any) -> None:
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def exposed(folder: epath.Path) -> str:
-  """Returns why somebody else may have put programs into a local folder, and what to do; "" for no."""
+def exposed(folder: epath.Path, setting: str) -> str:
+  """Returns why somebody else may have put programs into a folder, and what to do; "" for no.
+
+  `setting` names the folder; of an object store's nothing is known.
+  """
+  if "://" in str(folder):
+    return ""
   about = os.stat(folder)
   if about.st_uid != os.geteuid():
-    return "another user owns this folder: name one of yours in AS2JAX_CACHE"
+    return f"another user owns this folder: name one of yours in {setting}"
   if about.st_mode & OTHERS:
     return f"others may write this folder: delete it, or empty it and chmod 700 {folder}"
   for parent in epath.Path(os.path.realpath(folder)).parents:
     mode = os.stat(parent).st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-      return f"others may write {parent}: name a folder of yours in AS2JAX_CACHE"
+      return f"others may write {parent}: name a folder of yours in {setting}"
   return ""
 
 

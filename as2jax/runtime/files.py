@@ -28,6 +28,7 @@ from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 
 OFF = "off"  # in place of a cache's folder
+CACHE = "AS2JAX_CACHE (data.cache where that is set)"  # what names the folder of derived files
 MAX_JSON = 64 << 20  # bytes
 PIECE = 1 << 20  # bytes read at once
 THREADS = 4  # digests release the interpreter's lock
@@ -76,12 +77,10 @@ def scratch_folder() -> epath.Path:
   return epath.Path(folder)
 
 
-def writable(
-  cache: epath.Path, below: str, variable: str = "AS2JAX_CACHE", mode: int = 0o777
-) -> epath.Path:
+def writable(cache: epath.Path, below: str, setting: str = CACHE, mode: int = 0o777) -> epath.Path:
   """Makes and returns the folder `below` a cache; one of this process where that cannot be written.
 
-  `variable` of the environment names the cache; `mode` is that of a new folder.
+  `setting` names the cache; `mode` is that of a new folder.
   """
   folder = cache / below
   try:
@@ -90,17 +89,17 @@ def writable(
       return folder
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
   except OSError as error:
-    warn_unwritable(cache, error, variable)
+    warn_unwritable(cache, error, setting)
   folder = scratch_folder() / below
   folder.mkdir(mode=mode, parents=True, exist_ok=True)
   return folder
 
 
-def warn_unwritable(cache: epath.PathLike, error: OSError, variable: str = "AS2JAX_CACHE") -> None:
+def warn_unwritable(cache: epath.PathLike, error: OSError, setting: str = CACHE) -> None:
   """Warns once of a cache that cannot be written, without which the work goes on."""
   warn_once(
     f"the cache {cache} cannot be written ({error.strerror or error}), so that what it would keep is made in "
-    f"each process: make room, or name another folder in {variable}"
+    f"each process: make room, or name another folder in {setting}"
   )
 
 
