@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
   for given in others:
     if not given.startswith(VALUE):
       raise InputError(
-        f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE, --profile "
+        f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE, --profile, "
         "--allow-code and, for several processes, --coordinator, --processes, --process_id"
       )
     settings.append(given.removeprefix(VALUE))

@@ -87,7 +87,7 @@ def test_overrides(override, key, value):
     ([f"--config={TRIPLET}", "--processes=many"], ["argument --processes: invalid int value"]),
     ([f"--config={TRIPLET}", "--config.batch.packed=maybe"], ["batch.packed=maybe", "bool"]),
     ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["it is a section", "rate"]),
-    ([f"--config={TRIPLET}", "epochs=1"], ["no option 'epochs=1'"]),
+    ([f"--config={TRIPLET}", "epochs=1"], ["no option 'epochs=1'", "--profile, --allow-code and"]),
     (["--config=configs/rerun.py"], ["--config=rerun:runs/x/config.json"]),
     (["--config=rerun:nowhere.json"], ["no file nowhere.json", "into its folder"]),
   ],
