@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
+import gensim  # where it is absent, no data are fetched
 from etils import epath
 
 from as2jax.data import dataset as datasets
@@ -60,9 +61,6 @@ def train(
       should say the same.
 
   """
-  import gensim
-  from gensim.models import Word2Vec
-
   output = epath.Path(output)
   tables.check_target(str(output), forms=("",))  # before anything is trained
   sentences, count = [], 0
@@ -70,7 +68,7 @@ def train(
   for words in word_tokenizer.split(texts, splitter):
     count += 1
     sentences += [words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST)]
-  model = Word2Vec(
+  model = gensim.models.Word2Vec(
     sg=1, hs=0, workers=1, vector_size=dimension, window=WINDOW,
     min_count=min_count, negative=NEGATIVE, seed=seed,
   )  # fmt: skip

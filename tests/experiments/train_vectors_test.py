@@ -12,10 +12,10 @@ from as2jax.commands import app
 from as2jax.config import jobs
 from as2jax.data.dataset import load
 from as2jax.encoders import static, word_vectors
-from as2jax.experiments.train_vectors import train, training_texts
 from as2jax.runtime.errors import InputError
 
-pytest.importorskip("gensim", reason="gensim is not installed")
+vectors = pytest.importorskip("as2jax.experiments.train_vectors", reason="gensim is not installed")
+train, training_texts = vectors.train, vectors.training_texts
 
 SMALL = dict(dimension=8, epochs=2, min_count=2, seed=0, lower=True, treebank=True)
 FLAGS = ["--dimension=8", "--epochs=2", "--seed=3"]
