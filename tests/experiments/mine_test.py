@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tiny
+from squad_test import paragraph
 
 from as2jax.commands import app
 from as2jax.config import base
@@ -273,12 +274,8 @@ def test_negatives_of_other_data_or_of_no_mining_are_refused(tmp_path):
 
 def article(title, paragraphs):
   """In SQuAD's form; each paragraph's question asks for its first sentence."""
-  passages = []
-  for n, text in enumerate(paragraphs):
-    answer = {"text": text.split(".")[0], "answer_start": 0}
-    asked = {"id": f"{title}-{n}", "question": f"what of {title} {n}", "answers": [answer]}
-    passages.append({"context": text, "qas": [asked]})
-  return {"title": title, "paragraphs": passages}
+  of = lambda n, text: paragraph(text, (f"{title}-{n}", f"what of {title} {n}", text.split(".")[0]))
+  return {"title": title, "paragraphs": [of(n, text) for n, text in enumerate(paragraphs)]}
 
 
 def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch):

@@ -29,6 +29,11 @@ for ((i = 0; i < 200; i++)); do [ -e "$HOME/go" ] && exit 3; sleep 0.05; done
 """
 
 
+def finished(command, **options):
+  """A finished process, with what it wrote."""
+  return subprocess.run(command, capture_output=True, text=True, **options)
+
+
 @pytest.fixture
 def start(tmp_path):
   """Starts job.sh in a home of its own, with the words given."""
@@ -157,9 +162,7 @@ def test_the_recipes_commands_install_what_ranks(tmp_path):
     elif word == "RUN":
       command = rest.replace("/usr/local/bin/python3.11", str(python))
       assert str(python) in command
-      done = subprocess.run(
-        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True
-      )
+      done = finished(["bash", "-c", command], cwd=place, env=environment)
       if "could not install" in done.stderr or "uv cannot be fetched" in done.stderr:
         pytest.skip(f"no packages here: {done.stderr.strip().splitlines()[0]}")
       assert done.returncode == 0, done.stderr[-2000:]
@@ -181,12 +184,8 @@ def test_without_a_network_it_says_what_to_do(tmp_path):
   for name in ("python3", "curl"):
     (programs / name).write_text("#!/bin/sh\nexit 6\n")
     (programs / name).chmod(0o755)
-  done = subprocess.run(
-    [programs / "bash", tmp_path / "launch" / "install.sh", "cpu"],
-    env={"PATH": str(programs)},
-    capture_output=True,
-    text=True,
-  )
+  command = [programs / "bash", tmp_path / "launch" / "install.sh", "cpu"]
+  done = finished(command, env={"PATH": str(programs)})
   assert done.returncode == 1
   assert "install.sh: uv cannot be fetched: check the network" in done.stderr
 
@@ -195,12 +194,8 @@ def test_weights_that_are_not_the_published_ones_are_refused(tmp_path):
   weights = tmp_path / "sentence-transformers/all-mpnet-base-v2/model.safetensors"
   weights.parent.mkdir(parents=True)
   weights.write_bytes(b"others")
-  done = subprocess.run(
-    ["bash", ROOT / "launch" / "mpnet.sh"],
-    env={"PATH": os.environ["PATH"], "AS2JAX_DATA": str(tmp_path)},
-    capture_output=True,
-    text=True,
-  )
+  environment = {"PATH": os.environ["PATH"], "AS2JAX_DATA": str(tmp_path)}
+  done = finished(["bash", ROOT / "launch" / "mpnet.sh"], env=environment)
   assert done.returncode == 1
   assert f"{weights} is not the published file: delete its folder" in done.stderr
 
@@ -217,7 +212,7 @@ def test_the_driver_says_which_cuda_and_without_one_none_is_installed(tmp_path, 
     f"eval \"$(sed -n '/^accelerator()/,/^}}/p' {ROOT}/launch/install.sh)\"\n"
     f"compgen() {{ false; }}; PATH={tmp_path}:$PATH accelerator"
   )
-  done = subprocess.run(["bash", "-euc", program], capture_output=True, text=True, check=True)
+  done = finished(["bash", "-euc", program], check=True)
   assert done.stdout == f"{kind}\n"
   assert ("nvidia-smi names no driver" in done.stderr) == (kind == "cpu")
 
@@ -226,13 +221,8 @@ def test_the_driver_says_which_cuda_and_without_one_none_is_installed(tmp_path, 
 def test_a_python_that_is_named_and_does_not_do_is_refused(tmp_path, program):
   shutil.copytree(ROOT / "launch", tmp_path / "launch", ignore=shutil.ignore_patterns("benchmarks"))
   for python in ("/no/such/python", "false"):
-    done = subprocess.run(
-      ["bash", "-euc", program],
-      cwd=tmp_path,
-      env={"PATH": "/usr/bin:/bin", "PYTHON": python, "AS2JAX_DATA": str(tmp_path / "data")},
-      capture_output=True,
-      text=True,
-    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": python, "AS2JAX_DATA": str(tmp_path / "data")}
+    done = finished(["bash", "-euc", program], cwd=tmp_path, env=environment)
     assert done.returncode == 1 and f"PYTHON={python} is no Python 3.11 or later" in done.stderr
   assert [path.name for path in tmp_path.iterdir()] == ["launch"]
 
@@ -273,8 +263,7 @@ def test_ci_runs_under_a_further_python_or_says_that_it_does_not(
     python.chmod(0o755)
   for name in ("bash", "basename", "cp", "dirname", "mkdir", "sh"):
     (tmp_path / "path" / name).symlink_to(shutil.which(name))
-  path = {"PATH": str(tmp_path / "path")}
-  done = subprocess.run(["bash", tmp_path / ".ci/run"], env=path, capture_output=True, text=True)
+  done = finished(["bash", tmp_path / ".ci/run"], env={"PATH": str(tmp_path / "path")})
   assert done.returncode == ends, done.stderr
   assert says in done.stdout + done.stderr
   ran = (tmp_path / "ran").read_text().splitlines()
