@@ -16,7 +16,7 @@ from as2jax.data.batches.batch import Batch, Words
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.rankings import FirstStageRanking
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
-from as2jax.layers.alignment import ALIGNMENTS, MARGINALS, RELEVANCE, Aligner, Alignment
+from as2jax.layers.alignment import ALIGNMENTS, GRADIENTS, MARGINALS, RELEVANCE, Aligner, Alignment
 from as2jax.layers.graph_conv import (
   EDGES,
   SELF_TERMS,
@@ -29,7 +29,6 @@ from as2jax.layers.graph_conv import (
 )
 from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.segment_embeddings import SEGMENTS, STARTS, role_embeddings
-from as2jax.layers.transport import GRADIENTS
 from as2jax.layers.vectors import take, unit
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
@@ -112,7 +111,7 @@ class Cassie(System):
   token: Annotated[str, OneOf(TOKENS)]
   template: Annotated[str, OneOf(TEMPLATES)] = dataclasses.field()
   segments: Annotated[str, OneOf(tuple(SEGMENTS))]
-  segments_start: Annotated[str, OneOf(STARTS)]
+  segments_start: Annotated[str, OneOf(tuple(STARTS))]
   alignment: Annotated[str, OneOf(ALIGNMENTS)]
   marginals: Annotated[str, OneOf(MARGINALS)]
   stop_words: bool

@@ -9,10 +9,9 @@ import ot
 import pytest
 from tiny_cassie import FIELDS, batch, case
 
-from as2jax.layers import transport
-from as2jax.layers.alignment import Aligner, points
+from as2jax.layers import alignment
+from as2jax.layers.alignment import Aligner, marginal, points
 from as2jax.layers.graph_conv import EdgeWeights, GraphConvolution, sentence_graphs
-from as2jax.layers.transport import marginal
 
 SIZES = (3, 4, 4, 4)
 # A sentence over the limit, none at all, no question, a second row and shard, spare slots.
@@ -111,9 +110,9 @@ def test_relevance_by_hand():
   assert any(np.any(chosen["plan"] != other) for other in chosen.values())
 
 
-distances = jax.jit(transport.distances)
-transport_cost = jax.jit(transport.transport_cost, static_argnums=2)
-relevant_context = jax.jit(transport.relevant_context)
+distances = jax.jit(alignment.distances)
+transport_cost = jax.jit(alignment.transport_cost, static_argnums=2)
+relevant_context = jax.jit(alignment.relevant_context)
 
 
 def problem(p=(), n=5, m=12, d=8, dtype=jnp.float32):
@@ -130,7 +129,7 @@ def problem(p=(), n=5, m=12, d=8, dtype=jnp.float32):
 
 
 plan = functools.partial(
-  jax.jit(transport.transport_plan, static_argnames=("epsilon", "relative", "iterations")),
+  jax.jit(alignment.transport_plan, static_argnames=("epsilon", "relative", "iterations")),
   epsilon=0.1,
   relative=True,
   iterations=50,
@@ -212,7 +211,7 @@ def test_the_envelope_is_exact_for_the_entropic_objective():
       np.testing.assert_allclose(envelope[at], (moved(step) - moved(-step)) / (2 * step), rtol=1e-5)
 
 
-@pytest.mark.parametrize("gradient", transport.GRADIENTS)
+@pytest.mark.parametrize("gradient", alignment.GRADIENTS)
 def test_points_of_weight_zero_change_nothing(gradient):
   x, y, a, b = map(np.asarray, problem((3,)))
   far = lambda z, by: np.concatenate([z, np.full_like(z[:, :4], by)], axis=1)
@@ -227,7 +226,7 @@ def test_points_of_weight_zero_change_nothing(gradient):
   assert not np.any(actual[:, 5:]) and not np.any(actual[:, :, 12:])
 
 
-@pytest.mark.parametrize("gradient", transport.GRADIENTS)
+@pytest.mark.parametrize("gradient", alignment.GRADIENTS)
 @pytest.mark.parametrize("side", ["question", "sentence"])
 def test_an_empty_side_gives_no_plan_and_finite_gradients(gradient, side):
   x, y, a, b = problem((2,))
@@ -277,13 +276,6 @@ def test_relevant_context_is_a_set_of_positions():
     False,
     True,
   ]  # a row that underflowed never chooses padding
-
-
-def test_nan_is_no_distance():
-  x = jnp.asarray([[0.0, 3.0], [jnp.nan, 0.0]])
-  np.testing.assert_array_equal(
-    distances(x, jnp.asarray([[0.0, 3.0], [4.0, 0.0]])), [[0, 5], [np.nan, np.nan]]
-  )
 
 
 S, E, K, D, HIDDEN = 2, 3, 4, 6, 5
