@@ -40,24 +40,17 @@ def sentence_graphs(
   where i is the receiver.
   """
   s, e, k, d = nodes.shape
-
-  def shard(nodes, present):
-    node = jnp.arange(e * k, dtype=jnp.int32).reshape(e, k)
-    receivers = jnp.broadcast_to(node[:, :, None], (e, k, k)).reshape(-1)
-    senders = jnp.broadcast_to(node[:, None, :], (e, k, k)).reshape(-1)
-    present = present.reshape(-1)
-    edges = (present[receivers] & present[senders]).astype(jnp.float32)
-    return jraph.GraphsTuple(
-      nodes=nodes.reshape(e * k, d),
-      edges=edges,
-      senders=senders,
-      receivers=receivers,
-      n_node=jnp.full(e, k, jnp.int32),
-      n_edge=jnp.full(e, k * k, jnp.int32),
-      globals=None,
-    )
-
-  return jax.vmap(shard)(nodes, present)
+  node = jnp.arange(e * k, dtype=jnp.int32).reshape(1, e, k)
+  of_edge = lambda ends: jnp.broadcast_to(ends, (s, e, k, k)).reshape(s, -1)
+  return jraph.GraphsTuple(
+    nodes=nodes.reshape(s, e * k, d),
+    edges=of_edge(present[..., :, None] & present[..., None, :]).astype(jnp.float32),
+    senders=of_edge(node[..., None, :]),
+    receivers=of_edge(node[..., :, None]),
+    n_node=jnp.full((s, e), k, jnp.int32),
+    n_edge=jnp.full((s, e), k * k, jnp.int32),
+    globals=None,
+  )
 
 
 def edge_features(graph: jraph.GraphsTuple, values: Float[Array, "s n d"]) -> tuple[Array, Array]:
