@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from as2jax.data.batches.batch import Tokens
 from as2jax.runtime.errors import InputError
 
-STARTS = ("normal", "zero")
+STARTS = {"normal": nn.initializers.normal(0.02), "zero": nn.initializers.zeros}
 # Rows of the table, by role; later roles have the last row.
 SEGMENTS = {
   "four": (0, 1, 2, 3),
@@ -35,8 +35,7 @@ class SegmentEmbeddings(nn.Module):
     if not self.rows:
       return None
     shape = (max(self.rows) + 1, self.width)
-    initial = {"normal": nn.initializers.normal(0.02), "zero": nn.initializers.zeros}[self.start]
-    table = self.param("embedding", initial, shape, jnp.float32)
+    table = self.param("embedding", STARTS[self.start], shape, jnp.float32)
     row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
     # A product: its gradient adds up over tokens, where that of a lookup scatters into few rows.
     return jnp.einsum(

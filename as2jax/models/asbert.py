@@ -14,7 +14,12 @@ from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.system import Judged, Layout
 from as2jax.runtime.registry import OneOf
 
-COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
+COMBINATIONS = {
+  "concat_diff": lambda u, v: (u, v, jnp.abs(u - v)),
+  "abs_diff": lambda u, v: (jnp.abs(u - v),),
+  "product": lambda u, v: (u * v,),
+  "concat": lambda u, v: (u, v),
+}
 
 
 @struct.dataclass
@@ -56,7 +61,7 @@ class Siamese(BiEncoder):
   'concat_diff'
   """
 
-  combine: Annotated[str, OneOf(COMBINATIONS)]
+  combine: Annotated[str, OneOf(tuple(COMBINATIONS))]
 
   score_names: ClassVar[tuple[str, ...]] = DISTANCES + ("head",)
 
@@ -65,13 +70,7 @@ class Siamese(BiEncoder):
     self.head = nn.Dense(1, precision=jax.lax.Precision.HIGHEST)
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
-    u, v = pair
-    parts = {
-      "concat_diff": (u, v, jnp.abs(u - v)),
-      "abs_diff": (jnp.abs(u - v),),
-      "product": (u * v,),
-      "concat": (u, v),
-    }[self.combine]
+    parts = COMBINATIONS[self.combine](*pair)
     logits = self.head(jnp.concatenate(parts, axis=-1))[..., 0]
     return {**super().compare(pair, train=train), "head": logits}
 

@@ -153,7 +153,7 @@ class LocalContextCrossEncoder(CrossEncoder):
 
   template: Annotated[str, OneOf(TEMPLATES)] = dataclasses.field()
   segments: Annotated[str, OneOf(tuple(SEGMENTS))]
-  segments_start: Annotated[str, OneOf(STARTS)]
+  segments_start: Annotated[str, OneOf(tuple(STARTS))]
 
   def setup(self):
     self.segment_embeddings = role_embeddings(self)
