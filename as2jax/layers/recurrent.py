@@ -68,7 +68,7 @@ class Cell(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], initial: Any, backward: bool) -> Direction:
-    """Return the direction over `x` with the state before a unit's first token, zero where None."""
+    """Return the direction over `x`, whose units begin from `initial`, zero where None."""
     gates, step = CELLS[self.cell]
     width, bound = gates * self.hidden_size, self.hidden_size**-0.5
 
