@@ -1,5 +1,6 @@
 """Losses by hand and in loops of numpy; gradients of ranking losses against finite differences."""
 
+import functools
 import itertools
 import math
 import types
@@ -165,17 +166,22 @@ def test_the_two_shards_are_one_batch(loss):
   np.testing.assert_allclose(value(loss), one, rtol=1e-6)
 
 
+def assert_slopes(loss, at, gradient, atol):
+  """The gradient is the loss's slope along random directions."""
+  rng = np.random.default_rng(1)
+  for _ in range(3):
+    d = rng.normal(size=at.shape).astype(np.float32)
+    slope = (loss(at + 1e-2 * d) - loss(at - 1e-2 * d)) / 2e-2
+    np.testing.assert_allclose((gradient * d).sum(), slope, rtol=2e-2, atol=atol)
+
+
 @kinds
 def test_gradients_are_those_of_finite_differences(loss):
-  """The sum's slope along random directions; masked and unjudged scores have none."""
+  """Masked and unjudged scores have none."""
   gradient = np.asarray(jax.grad(lambda s: value(loss, s))(jnp.asarray(SCORES)))
   unread = (MASK == 0) | ((LABELS < 0) & (not loss.reads_unlabelled))
   assert np.isfinite(gradient).all() and (gradient[unread] == 0).all()
-  rng = np.random.default_rng(1)
-  for _ in range(3):
-    d = rng.normal(size=SCORES.shape).astype(np.float32)
-    slope = (value(loss, SCORES + 1e-2 * d) - value(loss, SCORES - 1e-2 * d)) / 2e-2
-    np.testing.assert_allclose((gradient * d).sum(), slope, rtol=2e-2, atol=1e-3)
+  assert_slopes(functools.partial(value, loss), SCORES, gradient, 1e-3)
 
 
 # Units of two shards; text 5 lies in both, text 8 is a question, text 3 answers it and question 1.
@@ -245,8 +251,4 @@ def test_in_batch_gradients_are_those_of_finite_differences(kind):
   )
   gradient = np.asarray(jax.grad(loss)(jnp.asarray(units)))
   assert np.isfinite(jax.grad(loss)(jnp.zeros((2, 5, 4)))).all()
-  rng = np.random.default_rng(1)
-  for _ in range(3):
-    d = rng.normal(size=units.shape).astype(np.float32)
-    slope = (loss(units + 1e-2 * d) - loss(units - 1e-2 * d)) / 2e-2
-    np.testing.assert_allclose((gradient * d).sum(), slope, rtol=2e-2, atol=1e-2)
+  assert_slopes(loss, units, gradient, 1e-2)
