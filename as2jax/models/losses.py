@@ -66,7 +66,7 @@ class Loss:
 
 
 def check(loss: Loss, model: Any, config: Any) -> None:
-  """Raise InputError where a loss cannot read what a system gives; it names the systems it can."""
+  """Raise InputError where a loss cannot read a system's outputs; it names those it can."""
   absent, wrong = _absent(loss, type(model)), ""
   if loss.layouts and model.layout not in loss.layouts:
     wrong = f", whose examples have the layout {model.layout}"
