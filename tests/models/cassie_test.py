@@ -171,7 +171,7 @@ def test_a_picture_has_what_it_needs():
 def test_what_the_head_reads():
   """So wide is its input; all networks have one width within."""
   for reads in (("h",), ("r",), ("d",), ("cls",), ("h", "r", "d", "cls")):
-    net = model(head_reads=reads)
+    net = quick(head_reads=reads)
     params = variables(net)
     parts = params["params"]
     width = sum(1 if part == "d" else 8 for part in reads)
