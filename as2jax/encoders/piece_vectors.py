@@ -136,7 +136,7 @@ class Words(Family):
     """Raises InputError where the BERT is neither here nor on the hub."""
     if reason := hub.absent(section["pretrained"]):
       raise InputError(
-        f"{section['pretrained']} is not here; {reason}; name a BERT that is in encoder.pretrained"
+        f"{section['pretrained']} is not here ({reason}); name a BERT that is in encoder.pretrained"
       )
 
   def _module(self, section: Mapping[str, Any], rows: int, width: int) -> Any:

@@ -192,7 +192,7 @@ def test_what_is_not_there_is_named(tmp_path, monkeypatch):
     (static("glove/glove.6B.300d.txt"), "glove.6B.300d.txt.*encoder.vectors=.*lab vectors"),
     (infersent, "infersent1.pkl' is neither here nor .*encoder.weights=/data/FILE$"),
     (recipes.elmo, "'elmo': no such folder.*options.json"),
-    (words, "^./bert is not here; .*no such folder"),
+    (words, "^./bert is not here .*no such folder.*; name a BERT"),
   ):
     job_config = config("triplet", encoder, data__name="files", data__train="absent.tsv")
     with pytest.raises(InputError, match=message):
@@ -261,6 +261,7 @@ FAMILY = families.Transformer(
 
 @pytest.fixture
 def family(monkeypatch):
+  families.transformers()  # a module registers its own once a process
   monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
   monkeypatch.setitem(registry.ENCODERS, FAMILY.name, f"{__name__}:TinyEncoder")
   return families.register(FAMILY)
