@@ -173,10 +173,8 @@ def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> t
         f"optimizer.lr_multipliers: {pattern!r} matches no parameter; the first "
         f"paths are {sorted(flat)[:5]}"
       )
-  still = set()
-  for path in flat:
-    if all(_product(lr_multipliers, path, n) == 0 for n in numbers[path]):
-      still.add(path)
+  factors = multipliers(flat, 1.0, lr_multipliers)
+  still = {path for path, factor in factors.items() if not factor.any()}
   if any(path.startswith(LAYERS) and path not in still for path in flat):
     still = {path for path in still if not path.startswith(FIRST)}
   trainable, frozen = {}, {}
