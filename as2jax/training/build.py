@@ -55,7 +55,7 @@ class Components:
 
   Attributes:
     dataset: the splits (None in mode `predict`).
-    source: the encoder, with its tokeniser (`open.Source`); None for rankers without parameters.
+    source: the encoder, with its tokeniser (`family.Source`); None for rankers without parameters.
     model: Linen module; loss: its loss.
     pretrained: host arrays by parameter path.
     provenance: what results say of the weights.
@@ -283,7 +283,7 @@ def load(
 
   Args:
     data: whether the data set is loaded.
-    workdir: the run's folder, with its vocabulary (`open.ENCODER_FOLDER`) and what inputs have fitted.
+    workdir: the run's folder, with its vocabulary (`open_encoder.ENCODER_FOLDER`) and what inputs have fitted.
     finished: whether the run's checkpoints are used: no weights that training began with are read.
 
   """

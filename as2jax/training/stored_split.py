@@ -1,7 +1,7 @@
 """The training split of a prepared data set as arrays: a second run starts without its questions.
 
 Twenty million candidates as Python objects take gigabytes and minutes. What a run needs of them is in
-arrays: the tokenised units (`token_table`, in a cache of their own), the examples, and the digest that
+arrays: the tokenised units (`tokenise.table_of`, in a cache of their own), the examples, and the digest that
 the run's identity records. Both are kept in the cache under a hash of all that they depend on.
 """
 
