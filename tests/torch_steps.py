@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import tiny_steps
 import torch
@@ -81,12 +82,7 @@ def named_inputs(batch: Any) -> dict[str, Any]:
 
 def read(case: tiny_steps.Case, number: int) -> Inputs:
   """The content of one of a case's batches."""
-  batch = case.batches[number]
-  batch = type(batch)(
-    **{  # the only micro-batch
-      f.name: _micro(getattr(batch, f.name)) for f in dataclasses.fields(batch)
-    }
-  )
+  batch = jax.tree.map(lambda x: np.asarray(x)[0], case.batches[number])  # the only micro-batch
   tokens, units, examples, more = batch.tokens, batch.units, batch.examples, named_inputs(batch)
   shards, slots = units.length.shape
   used = np.argwhere(units.length > 0)
@@ -126,14 +122,6 @@ def read(case: tiny_steps.Case, number: int) -> Inputs:
     progress=case.progress[number],
     **optional,
   )
-
-
-def _micro(part: Any) -> Any:
-  if part is None:
-    return None
-  import jax
-
-  return jax.tree.map(lambda x: np.asarray(x)[0], part)
 
 
 def _words(batch: Any, more: Mapping[str, Any], used: np.ndarray) -> tuple:
