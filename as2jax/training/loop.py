@@ -326,7 +326,8 @@ class Trainer:
     variables = states.variables(self.state)
     if not all(improved) and self.tracker.saved_step >= 0:
       before = self.checkpoints.restore_best(self.tracker.saved_step, states.abstract(variables))
-      variables = states.choose(np.asarray(improved), variables, before)
+      choose = jax.jit(states.choose, out_shardings=jax.tree.map(lambda x: x.sharding, variables))
+      variables = choose(np.asarray(improved), variables, before)
     self.checkpoints.save_best(self.step, variables)
     self.tracker.saved_step = self.step
 

@@ -5,6 +5,7 @@ Every leaf of a train state has a leading seed axis, of length one for a run of 
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -114,12 +115,21 @@ def _initialiser(
     return TrainState(step, trainable, frozen, opt_state, variables)
 
   def init(seeds, pretrained):
-    one = lambda seed: of_seed(seed, pretrained)
-    if len(seeds) > 1:
-      return jax.vmap(one)(seeds)
-    return jax.tree.map(lambda x: x[None], one(seeds[0]))
+    return over_seeds(lambda seed: of_seed(seed, pretrained), len(seeds))(seeds)
 
   return init
+
+
+def over_seeds(function: Callable, seeds: int) -> Callable:
+  """Lifts a function of one seed to arguments with a leading seed axis."""
+  if seeds > 1:
+    return jax.vmap(function)
+
+  def alone(*args):
+    result = function(*jax.tree.map(operator.itemgetter(0), args))
+    return jax.tree.map(operator.itemgetter(None), result)  # a leading axis of 1
+
+  return alone
 
 
 def abstract(state: Any) -> Any:
@@ -162,14 +172,10 @@ def variables(state: TrainState) -> dict:
   return {"trainable": state.trainable, "frozen": state.frozen, "mutables": state.mutables}
 
 
-def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
+def choose(seeds: Any, new: Any, old: Any) -> Any:
   """Selects by seed from two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
-
-  def choice(seeds, new, old):
-    of_seed = lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
-    return jax.tree.map(of_seed, new, old)
-
-  return jax.jit(choice, out_shardings=jax.tree.map(lambda x: x.sharding, new))(seeds, new, old)
+  of_seed = lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+  return jax.tree.map(of_seed, new, old)
 
 
 @dataclasses.dataclass

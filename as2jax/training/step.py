@@ -1,7 +1,6 @@
 """The train step: forward pass, loss, gradient and update, jitted with shardings."""
 
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,19 +14,7 @@ from as2jax.layers.dense import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding
 from as2jax.training import optimizers
-from as2jax.training.state import TrainState
-
-
-def over_seeds(function: Callable, seeds: int) -> Callable:
-  """Lift a function of one seed to arguments with a leading seed axis."""
-  if seeds > 1:
-    return jax.vmap(function)
-
-  def alone(*args):
-    result = function(*jax.tree.map(operator.itemgetter(0), args))
-    return jax.tree.map(operator.itemgetter(None), result)  # a leading axis of 1
-
-  return alone
+from as2jax.training.state import TrainState, choose, over_seeds
 
 
 def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
@@ -160,7 +147,7 @@ def differentiate(
   batch: Any,
   seed: jax.Array,
   progress: jax.Array,
-  norms: bool = False,
+  norms: bool,
 ):
   """Computes the gradient of one seed's step, penalties included.
 
@@ -232,8 +219,7 @@ def make_train_step(
     gradient, mutables, scalars = compute(state, batch, seed, progress)
     new, more = move(state, gradient, mutables, progress)
     if seeds > 1:
-      keep = lambda a, b: jnp.where(active.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
-      new = jax.tree.map(keep, new, state)
+      new = choose(active, new, state)
     return new, {**scalars, **more}
 
   shardings = jax.tree.map(lambda x: x.sharding, state)
