@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _KINDS = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe"}
 
 
-def data_folder(configured: str = "") -> epath.Path:
+def data_folder(configured: str) -> epath.Path:
   """Returns the folder of source files: `configured`, $AS2JAX_DATA or `data` in the default cache."""
   chosen = configured or os.environ.get("AS2JAX_DATA") or os.path.join(_default_cache(), "data")
   return epath.Path(chosen).expanduser()
@@ -54,7 +54,7 @@ def cache_folder(configured: str = "") -> epath.Path:
   return scratch_folder() if chosen == OFF else epath.Path(chosen).expanduser()
 
 
-def cache_setting(configured: str = "") -> str:
+def cache_setting(configured: str) -> str:
   """Returns what `cache_folder` follows, which may be `off`."""
   return configured or os.environ.get("AS2JAX_CACHE") or _default_cache()
 
