@@ -181,21 +181,19 @@ def free_port() -> int:
 
 
 def best_parameters(folder) -> dict[str, np.ndarray]:
-  """The trainable parameters of a run's last best checkpoint, on one device, by path."""
-  return _trainable(folder, "best", "variables")
+  """The trainable parameters of a run's last best checkpoint, by path."""
+  from as2jax.training import checkpoints
+
+  return checkpoints.read_best(pathlib.Path(folder) / "checkpoints")["trainable"]
 
 
 def final_parameters(folder) -> dict[str, np.ndarray]:
-  """Those of its last whole state."""
-  return _trainable(folder, "latest", "state")
-
-
-def _trainable(folder, kind, part):
+  """Those of its last whole state, on one device."""
   import orbax.checkpoint as ocp
 
-  kept = pathlib.Path(folder).absolute() / "checkpoints" / kind
+  kept = pathlib.Path(folder).absolute() / "checkpoints/latest"
   step = max(int(p.name) for p in kept.iterdir() if p.name.isdigit())
-  reader, path = ocp.StandardCheckpointer(), kept / str(step) / part
+  reader, path = ocp.StandardCheckpointer(), kept / str(step) / "state"
   alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   target = jax.tree.map(
     lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone),
@@ -204,25 +202,21 @@ def _trainable(folder, kind, part):
   return {k: np.asarray(v) for k, v in reader.restore(path, target)["trainable"].items()}
 
 
-def assert_same_parameters(folder, other) -> None:
-  """To the bit, of two runs' best checkpoints."""
-  one, expected = map(best_parameters, (folder, other))
-  assert one.keys() == expected.keys()
-  for path, value in one.items():
-    np.testing.assert_array_equal(value, expected[path], path)
-
-
-def assert_same_run(folder, other) -> None:
-  """Of two finished runs: results, parameters, log and ranking are the same to the bit, but for times."""
+def differences(folder, other) -> list[str]:
+  """What two finished runs do not share to the bit, but for times: results, log, rankings, parameters."""
 
   def content(run):
-    results = json.loads((run / "results.json").read_text()) | {"execution": None}
+    found = json.loads((run / "results.json").read_text()) | {"execution": None}
+    for path in (run / "eval").rglob("*.*"):
+      found[str(path.relative_to(run))] = path.read_bytes()
     rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    ranked = [(run / "eval/test" / name).read_bytes() for name in ("run.trec", "per_question.tsv")]
-    return results, [row | {"seconds_per_step": None} for row in rows], ranked
+    found["log"] = [{**row, "seconds_per_step": None} for row in rows]
+    for path, value in best_parameters(run).items():
+      found[f"parameter {path}"] = value.tobytes()
+    return found
 
-  assert content(folder) == content(other)
-  assert_same_parameters(folder, other)
+  one, expected = content(folder), content(other)
+  return [key for key in sorted({*one, *expected}) if one.get(key) != expected.get(key)]
 
 
 COMPILED = []  # of each program of this process, for how long it was compiled or read

@@ -8,7 +8,6 @@ process that is forked from one with threads may wait for ever for a lock of the
 
 import dataclasses
 import faulthandler
-import json
 import os
 import pathlib
 import random
@@ -32,7 +31,6 @@ RIGHT = {  # signal -> the statuses that it may leave, where it does not come af
   signal.SIGTERM: (75, -signal.SIGTERM),  # the second before the handler is there
   signal.SIGINT: (130,),
 }
-FILES = ("eval/test/run.trec", "eval/test/per_question.tsv", "eval/dev/run.trec")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,27 +97,6 @@ class Runs:
     """Number of rows in the run's log."""
     path = self.base / name / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-  def content(self, name: str) -> dict[str, Any]:
-    """What a finished run is, by its parts, without times."""
-    from as2jax.training.checkpoints import read_best
-
-    folder = self.base / name
-    found = json.loads((folder / "results.json").read_text()) | {"execution": None}
-    for file in FILES:
-      found[file] = (folder / file).read_bytes()
-    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    found["log"] = [{**row, "seconds_per_step": None} for row in rows]
-    kept = folder / "checkpoints"
-    step = max(int(path.name) for path in (kept / "best").iterdir() if path.name.isdigit())
-    for path, value in read_best(kept, step)["trainable"].items():
-      found[f"parameter {path}"] = value.tobytes()
-    return found
-
-  def differences(self, one: str, other: str) -> list[str]:
-    """What two finished runs do not share to the bit."""
-    a, b = self.content(one), self.content(other)
-    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
 def fork(work: Callable[[], Any], log: pathlib.Path) -> int:
@@ -196,7 +173,7 @@ def stop(runs: Runs, seed: int, kills: int, others: int, a_run: int) -> list[Tot
         signals.pop()
     runs.finish(name)
   for name in names:
-    different = runs.differences("plain", name)
+    different = tiny.differences(runs.base / "plain", runs.base / name)
     ends.add("the same to the bit" if not different else "different", wrong=", ".join(different))
   return [by_signal, ends]
 
