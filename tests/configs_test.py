@@ -40,12 +40,11 @@ FILES = sorted(
   for path in [*(ROOT / "configs").glob("*.py"), *(ROOT / "configs/ablations").glob("*.py")]
   if path.stem != "__init__"
 )
-# One config of every trained model, loss and sampler; those that differ in less are `slow`.
+# Configs of every trained model, loss and sampler.
 STRUCTURES = """wikiqa_cassie asnq_tanda asnq_tanda:context own:fast own:embedder own:reranker
   own:triplet own:siamese recommended:fast,ranknet
   recommended:fast,in_batch recommended:fast,distil,shared semeval_cete
-  squad_cross_vae trecqa_m2snet""".split()
-VARIANTS = """wikiqa_cassie:joint,tuned squad_dual_gru:grouped squad_dual_vae semeval_cete:glove
+  squad_cross_vae trecqa_m2snet wikiqa_cassie:joint,tuned squad_dual_gru:grouped squad_dual_vae semeval_cete:glove
   squad_cross_vae:small,wide,tuned wikiqa_triplet:shared
   trecqa_m2snet:grouped""".split()
 
@@ -326,9 +325,7 @@ def test_every_leaf_of_a_state_has_its_rule():
   assert assert_rules(state, transformer=True) >= 3 * 7
 
 
-@pytest.mark.parametrize(
-  "name", [*STRUCTURES, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)]
-)
+@pytest.mark.parametrize("name", STRUCTURES)
 def test_every_structure_passes_the_shapes_of_its_step(name):
   from as2jax.experiments import compile as compiled
   from as2jax.training.describe import describe

@@ -221,9 +221,7 @@ def test_in_a_step(tmp_path, whole, listening, monkeypatch):
   assert left == {"0", "3"}
 
 
-@pytest.mark.parametrize(
-  "batch", [pytest.param(1, marks=pytest.mark.slow), 8, pytest.param(20, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("batch", [1, 8, 20])
 def test_in_an_evaluation(tmp_path, whole, listening, monkeypatch, batch):
   """Before the first step, between epochs, at the end: the evaluation is made again, once."""
   gather, count = predict.gather, [0]

@@ -244,9 +244,6 @@ def test_the_gradient_norm_of_each_term_is_that_of_the_term_alone():
     np.testing.assert_allclose(norms[f"gradient_norm_{name}"], wanted, rtol=1e-4, err_msg=name)
 
 
-SLOW = pytest.mark.slow
-
-
 def _after_two_steps(components, mesh):
   config, batcher = components.config, components.train_batcher()
   plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
@@ -259,20 +256,13 @@ def _after_two_steps(components, mesh):
   )
   losses = []
   for i in range(2):
-    batch = sharding.place(stack([batcher.batch(plan, i)]), mesh)
-    one = np.ones(1, np.float32)
-    state, scalars = step(state, batch, np.zeros(1, np.uint32), one, one > 0)
+    state, scalars = run(step, mesh, state, stack([batcher.batch(plan, i)]))
     losses.append({name: float(value[0]) for name, value in scalars.items()})
   return losses, jax.tree.map(np.asarray, state.trainable)
 
 
 @pytest.mark.parametrize(
-  "preset,words",
-  [
-    ("triplet", ("grouped",)),
-    pytest.param("crossencoder", (), marks=SLOW),
-    pytest.param("cassie", (), marks=SLOW),
-  ],
+  "preset,words", [("triplet", ("grouped",)), ("crossencoder", ()), ("cassie", ())]
 )
 def test_two_cores_take_the_steps_of_one(preset, words):
   # An odd number of rows: one of padding is added for the second core.
