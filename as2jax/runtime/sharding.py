@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from as2jax.runtime import cpu_compiler
 from as2jax.runtime.errors import InputError
@@ -185,7 +185,7 @@ def _over_rows(batch: Any, sharding: NamedSharding, axis: int) -> Any:
   )
 
 
-def put(tree: Any, sharding: NamedSharding) -> Any:
+def put(tree: Any, sharding: Sharding) -> Any:
   """Puts host arrays, which every process holds whole, on the devices without communication."""
   if sharding.is_fully_addressable:
     return jax.device_put(tree, sharding)

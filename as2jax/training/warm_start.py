@@ -23,7 +23,7 @@ from as2jax.data.inputs import protocol as fitted
 from as2jax.encoders.open_encoder import ENCODER_FOLDER
 from as2jax.evaluation import results
 from as2jax.models.system import System
-from as2jax.runtime import bound, processes, registry
+from as2jax.runtime import bound, processes, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import digest_of_arrays, read_object, write_whole
 from as2jax.training import record
@@ -187,7 +187,7 @@ class WarmStart:
       for path in tree.keys() & taken[0].keys():
         leaf = tree[path]
         values = np.stack([arrays[path] for arrays in taken]).astype(leaf.dtype)
-        new[path] = jax.make_array_from_callback(leaf.shape, leaf.sharding, values.__getitem__)
+        new[path] = sharding.put(values, leaf.sharding)
       return new
 
     return dataclasses.replace(

@@ -54,8 +54,7 @@ def first(tmp_path_factory):
 def parameters(folder, seed=None):
   """All parameters of a run's best checkpoint, by path."""
   folder = folder / "checkpoints" / ("" if seed is None else f"seed-{seed}")
-  step = max(int(p.name) for p in (folder / "best").iterdir() if p.name.isdigit())
-  actual = checkpoints.read_best(folder, step)
+  actual = checkpoints.read_best(folder)
   return {k: v[0] for part in ("trainable", "frozen") for k, v in actual[part].items()}
 
 
