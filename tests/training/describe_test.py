@@ -1,5 +1,6 @@
 """Configs described without weights and data: shapes are a run's, sizes as published."""
 
+import re
 from typing import ClassVar
 
 import jax
@@ -71,20 +72,6 @@ def test_the_state_is_that_of_a_run():
   assert spec(state) == spec(described.state(shard, (0,), optimizer, mesh))
 
 
-def primitives(jaxpr, names=None):
-  """The names of all primitives in a program and in its parts."""
-  names = set() if names is None else names
-  for equation in jaxpr.eqns:
-    names.add(equation.primitive.name)
-    for value in jax.tree.leaves(
-      list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
-    ):
-      inner = getattr(value, "jaxpr", value)
-      if hasattr(inner, "eqns"):
-        primitives(inner, names)
-  return names
-
-
 PAPERS = """wikiqa_siamese wikiqa_triplet:roberta,large wikiqa_loct:xlnet wikiqa_crossencoder:roberta
   squad_cross_vae squad_dual_vae squad_dual_gru:mlp trecqa_cete:bert_large trecqa_m2snet
   wikiqa_cassie:joint wikiqa_cete:elmo wikiqa_baseline:infersent wikiqa_baseline:elmo""".split()
@@ -98,8 +85,8 @@ def test_paper_sizes_pass_the_shapes_of_their_steps(name):
   steps = traced(config)
   assert ("train" in steps) == (config.loss.name != "none")
   for step in steps.values():  # one program: every loop has a length, no host takes part
-    actual = primitives(step.jaxpr.jaxpr)
-    assert "while" not in actual and not any("callback" in name for name in actual)
+    primitives = " ".join(re.findall(r"\w+(?=\[)", str(step.jaxpr)))
+    assert primitives and "while" not in primitives and "callback" not in primitives
 
 
 @pytest.mark.parametrize(
