@@ -219,6 +219,15 @@ def differences(folder, other) -> list[str]:
   return [key for key in sorted({*one, *expected}) if one.get(key) != expected.get(key)]
 
 
+def rewrite(path: pathlib.Path, change) -> None:
+  """Changes the JSON in a run's file, bound by its digest as what the run wrote."""
+  from as2jax.runtime import bound
+
+  content = json.loads(path.read_text())
+  change(content)
+  bound.write(path.parent, path.name, json.dumps(content))
+
+
 COMPILED = []  # of each program of this process, for how long it was compiled or read
 jax.monitoring.register_event_duration_secs_listener(
   lambda event, seconds, **_: COMPILED.append(seconds) if "backend_compile" in event else None

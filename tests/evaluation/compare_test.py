@@ -15,6 +15,7 @@ import types
 import ir_measures
 import numpy as np
 import pytest
+import tiny
 
 import as2jax
 from as2jax.commands import app
@@ -38,8 +39,8 @@ def folders(tmp_path_factory, finished_run):
   return root
 
 
-def three_seeds(source, target, shift=0.1):
-  """A run of three seeds around a run of one: each question's MAP as it is, one up, one down by `shift`."""
+def three_seeds(source, target):
+  """A run of three seeds around a run of one: each question's MAP as it is, one up, one down by a tenth."""
   shutil.copytree(source, target)
   content = json.loads((target / "results.json").read_text())
   split = target / "eval" / "test"
@@ -48,15 +49,15 @@ def three_seeds(source, target, shift=0.1):
   for seed, sign in ((3, 1), (5, -1), (7, 0)):
     (split / f"seed-{seed}").mkdir()
     values = {k: v for k, v in table.items() if k not in ("candidates", "positives")}
-    values["map"] = values["map"] + sign * shift
+    values["map"] = values["map"] + sign * 0.1
     counts = table["candidates"].astype(int), table["positives"].astype(int)
     trec_files.write_table(split / f"seed-{seed}" / "per_question.tsv", ids, *counts, values)
     outcome = json.loads(json.dumps(content["seeds"][0])) | {"seed": seed}
     counted = table["positives"] > 0
     outcome["metrics"]["map[sample-clean/test]"]["value"] = values["map"][counted].mean()
     outcomes.append(outcome)
-  content |= {"seeds": outcomes, "deterministic": False}
-  bound.write(target, "results.json", json.dumps(content))
+  one = {"seeds": outcomes, "deterministic": False}
+  tiny.rewrite(target / "results.json", lambda content: content.update(one))
   (split / "per_question.tsv").unlink()
   return target
 
@@ -64,9 +65,7 @@ def three_seeds(source, target, shift=0.1):
 def changed(source, target, change):
   """A copy of a run whose results.json is changed."""
   shutil.copytree(source, target)
-  content = json.loads((target / "results.json").read_text())
-  change(content)
-  bound.write(target, "results.json", json.dumps(content))
+  tiny.rewrite(target / "results.json", change)
   return str(target)
 
 
@@ -497,10 +496,8 @@ def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, c
   twin = three_seeds(folders / "bm25", tmp_path / "twin")
 
   def begun(*digests):
-    path = twin / "results.json"
-    content = json.loads(path.read_text())
-    content["warm_start"] = {"seeds": [{"sha256": digest} for digest in digests]}
-    bound.write(twin, path.name, json.dumps(content))
+    began = {"seeds": [{"sha256": digest} for digest in digests]}
+    tiny.rewrite(twin / "results.json", lambda content: content.update(warm_start=began))
     return rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")[1]
 
   assert begun("a", "b", "c")["p_methods"] is not None

@@ -16,7 +16,6 @@ from as2jax.data import trec_files
 from as2jax.data.inputs import rankings
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments import distil, mine
-from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 QUESTIONS = tuple(
@@ -154,14 +153,10 @@ def test_what_a_run_or_its_first_stage_read_under_its_rules_is_seen(finished_run
   ):
     folder = tmp_path / name
     shutil.copytree(first, folder)
-    config = json.loads((folder / "config.json").read_text())
     for section, its in changes.items():
-      config[section] |= its
-    bound.write(folder, "config.json", json.dumps(config))
-    results = json.loads((folder / "results.json").read_text())
-    for outcome in results["seeds"] if steps is not None else ():
-      outcome["steps"] = steps
-    bound.write(folder, "results.json", json.dumps(results))
+      tiny.rewrite(folder / "config.json", lambda config: config[section].update(its))
+    if steps is not None:
+      tiny.rewrite(folder / "results.json", lambda found: found["seeds"][0].update(steps=steps))
   assert distil._seen(str(tmp_path / "ruled"), loud) == 3
   assert distil._seen(str(tmp_path / "begun"), loud) == 3  # itself it took no step
   with pytest.raises(InputError, match="gone .the teacher .*alone, or what it was begun from"):

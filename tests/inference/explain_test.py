@@ -19,7 +19,6 @@ from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference import explain, modes
 from as2jax.inference.explain import Similarity
 from as2jax.inference.run import Run
-from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 from configs import wikiqa_baseline
 
@@ -98,11 +97,8 @@ def test_the_matrix_is_that_of_the_encoders_vectors(folder, model, tmp_path):
 def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
   """Its words stand before each text, and the picture has the text's own."""
   prompted = shutil.copytree(folder / "triplet", tmp_path / "prompted")
-  path = prompted / "config.json"
-  config = json.loads(path.read_text())
-  config["data"]["prompts"] = ["the query : ", "a passage , "]
-  path.write_text(json.dumps(config))
-  bound.bind(prompted, "config.json")
+  prompts = {"prompts": ["the query : ", "a passage , "]}
+  tiny.rewrite(prompted / "config.json", lambda config: config["data"].update(prompts))
   texts = {"question": QUESTION, "candidates": [CANDIDATE]}
   [plain] = explain.make(folder / "triplet", tmp_path / "x.png", **texts)
   [actual] = explain.make(prompted, tmp_path / "x.png", **texts)

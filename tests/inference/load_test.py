@@ -11,7 +11,6 @@ import tiny
 import as2jax
 from as2jax.commands import app
 from as2jax.inference import export
-from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -107,9 +106,8 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
 def moved(run, target):
   """A copy of a run whose encoder's folder is no longer there."""
   shutil.copytree(run, target)
-  config = json.loads((target / "config.json").read_text())
-  config["encoder"]["pretrained"] = "/gone/from/here"
-  bound.write(target, "config.json", json.dumps(config))
+  gone = {"pretrained": "/gone/from/here"}
+  tiny.rewrite(target / "config.json", lambda config: config["encoder"].update(gone))
   return target
 
 
