@@ -87,5 +87,3 @@ def test_files_and_frames_evaluate_alike(run, tmp_path):
   assert first.metrics == as2jax.evaluate(run, path, **options).metrics
   data = as2jax.dataset(FRAME, filter="both", **options)
   assert [q.text for q in data.questions] == ["who sat"]
-  with pytest.raises(InputError, match="columns .* are for your own files"):
-    as2jax.dataset("sample", columns=COLUMNS)
