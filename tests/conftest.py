@@ -146,16 +146,7 @@ def trained(tmp_path_factory):
       base = folder / family
       if not base.exists():
         tiny_encoders.folder(family, base)
-      settings = {
-        "encoder__pretrained": str(base),
-        "data__train_fraction": 0.1,
-        "optimizer__rate": 3e-3,
-        "optimizer__warmup": 0.0,
-        "data__max_length": 48,
-        "evaluation__splits": ("dev",),
-        **overrides,
-      }
-      config = tiny.config(model, "grouped", **settings)
+      config = tiny.from_folder(base, model, **overrides)
       path = folder / f"run-{len(folders)}"
       train_and_evaluate(config, path)
       folders[key] = path, config
@@ -207,19 +198,19 @@ def installed(site, tmp_path_factory):
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
     return {"cwd": empty, "env": environment, "text": True}
 
-  def run(*arguments, base=False, status=0):
+  def run(*arguments, base=False):
     done = subprocess.run(
       [sys.executable, *arguments], capture_output=True, timeout=300, **options(base)
     )
-    assert done.returncode == status, done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
-  def start(*arguments, log, base=False):
+  def start(*arguments, log):
     with open(log, "w") as file:  # a pipe that nobody reads would stop it
       streams = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
       if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a session in a script's background:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # else its children ignore it, too
-      return subprocess.Popen([sys.executable, *arguments], **streams, **options(base))
+      return subprocess.Popen([sys.executable, *arguments], **streams, **options(False))
 
   run.folder, run.script, run.start = empty, str(target / "bin" / "as2jax"), start
   return run

@@ -129,6 +129,13 @@ def config(model: str = "triplet", *words: str, **overrides):
   return job_config.lock()
 
 
+def from_folder(folder, model: str, **overrides):
+  """A run of a preset, at a rate that moves it, from an encoder or a published model in a folder."""
+  settings = {"data__max_length": 48, "optimizer__rate": 3e-3, "optimizer__warmup": 0.0}
+  settings |= {"encoder__pretrained": str(folder), "evaluation__splits": ("dev",)}
+  return config(model, "grouped", **{**settings, **overrides})
+
+
 POOLED = "ice snow fire water cold hot melts burns floats why what stone river cloud".split()
 
 

@@ -179,7 +179,7 @@ def test_of_two_classes_their_names_say_which_ranks_else_it_is_asked(tmp_path, c
   np.testing.assert_allclose(as2jax.load(folder).scores(PAIRS), first, atol=1e-5)
   named(folder, "maybe", "perhaps")
   with pytest.raises(InputError, match="model.label = None: .* 2 classes; give the number"):
-    as2jax.train(job(folder, "reranker"), tmp_path / "run")
+    as2jax.train(tiny.from_folder(folder, "reranker"), tmp_path / "run")
   file = tmp_path / "q.csv"
   lines = [f"{QUESTION},{text},{n == first.argmin():d}" for n, text in enumerate(TEXTS)]
   file.write_text("\n".join(["question,candidate,label", *lines]))
@@ -273,9 +273,7 @@ def test_a_reranker_that_lower_cases_its_texts_does_so_when_it_is_exported(make,
   file = folder / "sentence_bert_config.json"
   settings = json.loads(file.read_text()) if file.exists() else {}
   file.write_text(json.dumps({**settings, "do_lower_case": True}))
-  config = job(folder, "reranker")
-  config.epochs = 0
-  run = as2jax.train(config, tmp_path / "run")
+  run = as2jax.train(tiny.from_folder(folder, "reranker", epochs=0), tmp_path / "run")
   pairs = [(question.upper(), text.upper()) for question, text in PAIRS]
   scores = run.ranker().scores(pairs)
   np.testing.assert_allclose(scores, run.ranker().scores(PAIRS), atol=1e-6)
@@ -283,19 +281,6 @@ def test_a_reranker_that_lower_cases_its_texts_does_so_when_it_is_exported(make,
     np.testing.assert_allclose(
       logits(CrossEncoder(str(place), device="cpu"), pairs), scores, atol=1e-5
     )
-
-
-def job(folder, head):
-  """One epoch on the sample from a published folder."""
-  return tiny.config(
-    head,
-    "grouped",
-    encoder__pretrained=str(folder),
-    data__max_length=48,
-    evaluation__splits=("dev",),
-    optimizer__rate=3e-3,
-    optimizer__warmup=0.0,
-  )
 
 
 @pytest.mark.parametrize(
@@ -313,8 +298,7 @@ def test_a_published_reranker_is_trained_further_and_written_in_its_form(form, f
 
   make = {"classifier": classifier, "modular": modular}[form]
   before, folder = make(family, tmp_path)
-  config = job(folder, "reranker")
-  run = as2jax.train(config, tmp_path / "run")
+  run = as2jax.train(tiny.from_folder(folder, "reranker"), tmp_path / "run")
   start = as2jax.load(folder).scores(PAIRS)
   np.testing.assert_allclose(start, logits(before), atol=1e-5)
   trained = run.ranker().scores(PAIRS)
