@@ -204,9 +204,9 @@ def apply(net, values, example_batch, *, train=False, method=None, key=None):
   return net.apply(values, example_batch, method=method, rngs=rngs, **arguments)
 
 
-def total(net, values, example_batch, loss=LOSS):
+def total(net, values, example_batch):
   """The loss as the step adds it up."""
-  terms = loss(net.apply(values, example_batch, train=True), example_batch, jnp.float32(0))
+  terms = LOSS(net.apply(values, example_batch, train=True), example_batch, jnp.float32(0))
   return sum(
     t.scale
     * jnp.sum(jnp.where(t.weights > 0, t.values, 0) * t.weights)
@@ -216,9 +216,9 @@ def total(net, values, example_batch, loss=LOSS):
   )
 
 
-@functools.partial(jax.jit, static_argnums=0, static_argnames="loss")
-def gradient(net, values, example_batch, loss=LOSS):
-  return jax.value_and_grad(lambda v: total(net, v, example_batch, loss))(values)
+@functools.partial(jax.jit, static_argnums=0)
+def gradient(net, values, example_batch):
+  return jax.value_and_grad(lambda v: total(net, v, example_batch))(values)
 
 
 def run_config(*names, **changes):

@@ -216,7 +216,7 @@ def _modernbert(path):
   }
 
 
-def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
+def sentence_vectors(path, texts=TEXTS) -> np.ndarray:
   """The vectors `[n, d]` that as2jax computes with a sentence-transformers folder."""
   actual = sentence_folder.read(path)
   module = encoder(actual.transformer)
@@ -230,9 +230,8 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   built = build_units(
     units, sentence_folder.load_tokenizer(actual), template="single", max_length=length
   )
-  row = max(2 * length, 64) if packed else length
-  how = {"sampler": "ordered", "examples": len(examples), "packed": packed, "shards": 1}
-  batcher = batcher_of(built, examples, row, **how)
+  how = {"sampler": "ordered", "examples": len(examples), "packed": True, "shards": 1}
+  batcher = batcher_of(built, examples, max(2 * length, 64), **how)
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
   params = {"encoder": transformer_folder.load_params(actual.transformer, module)}

@@ -21,8 +21,9 @@ TRAIN = (question("who is it ?", 1, 0, 0), question("what ?", 0), question("when
 TEST = (question("what ?", -1, -1, words="one"), question("none"))
 
 
-def data_set(name="made", clean="both", train=TRAIN) -> Dataset:
-  return Dataset(name, {"train": train, "test": TEST}, clean, "here", {"train": "aa", "test": "bb"})
+def data_set(clean="both") -> Dataset:
+  splits, hashes = {"train": TRAIN, "test": TEST}, {"train": "aa", "test": "bb"}
+  return Dataset("made", splits, clean, "here", hashes)
 
 
 def publish(monkeypatch, **counts):

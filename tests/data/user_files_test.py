@@ -65,9 +65,9 @@ def content(source, **how) -> list[tuple]:
   return [(q.text, c.text, c.label, own.others[q.id, c.id].get("team")) for q, c in pairs]
 
 
-def cells(delimiter: str, quoting=csv.QUOTE_MINIMAL, end="\r\n") -> str:
+def cells(delimiter: str, quoting=csv.QUOTE_MINIMAL) -> str:
   text = io.StringIO(newline="")
-  writer = csv.writer(text, delimiter=delimiter, quoting=quoting, lineterminator=end)
+  writer = csv.writer(text, delimiter=delimiter, quoting=quoting)
   writer.writerows([list(ROWS[0]), *(row.values() for row in ROWS)])
   return text.getvalue()
 

@@ -34,13 +34,13 @@ def trec_eval(scores, labels, ids):
   }
 
 
-def random_questions(count, *, levels, seed, longest=25):
+def random_questions(count, *, levels, seed):
   """Questions whose scores take `levels` values (None: all distinct)."""
   random = np.random.default_rng(seed)
   alphabet = ["a", "B", "_", "-", "9", "10", "é", "ß", "\uffee", "\U0001f600", "z"]
   scores, labels, ids = [], [], []
   for _ in range(count):
-    size = int(random.integers(1, longest + 1))
+    size = int(random.integers(1, 26))
     if levels is None:
       scores.append(random.permutation(size) / 7 - 1)
     else:

@@ -11,8 +11,8 @@ from as2jax.evaluation.significance import methods_test, paired_t_test
 from as2jax.runtime.errors import InputError
 
 
-def two_systems(count, seed=0):
-  random = np.random.default_rng(seed)
+def two_systems(count):
+  random = np.random.default_rng(0)
   a = random.random(count)
   return a, np.clip(a + random.normal(0.03, 0.2, count), 0, 1)
 
@@ -137,10 +137,10 @@ def test_scipy_is_imported_only_where_a_test_is_made():
   assert process.stdout == "False\n", process.stderr
 
 
-def runs(rng, *, luck, system, seeds=3, questions=243):
-  """`[seeds, questions]` of a method: question effects, its own on each question, luck of a run."""
-  own = rng.normal(0, system, questions)
-  return own + rng.normal(0, luck, (seeds, 1)) + rng.normal(0, 0.15, (seeds, questions))
+def runs(rng, *, luck, system):
+  """`[3, 243]` of a method: question effects, its own on each question, luck of a run."""
+  own = rng.normal(0, system, 243)
+  return own + rng.normal(0, luck, (3, 1)) + rng.normal(0, 0.15, (3, 243))
 
 
 LUCK = 0.012  # s.d. of MAP over seeds of the trained rows in the README

@@ -192,7 +192,7 @@ def test_documents_are_appended(ranker, tmp_path, encoded):
   assert len(Index.open(path, ranker=ranker)) == 9
 
 
-def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
+def test_another_model_or_damage_is_told(ranker, tmp_path):
   path = tmp_path / "index"
   ranker.index(TEXTS, path=path)
   with pytest.raises(InputError, match="made with other parameters"):

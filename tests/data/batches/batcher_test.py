@@ -47,10 +47,9 @@ def questions(n=30, seed=0, candidates=(2, 9)):
   return tuple(generated)
 
 
-def unit_table(units, seed=0, longest=20):
+def unit_table(units):
   """A table of random tokens: token t of unit u is `100·u + t + 1`, so that each can be traced."""
-  rng = np.random.default_rng(seed)
-  lengths = rng.integers(2, longest + 1, len(units))
+  lengths = np.random.default_rng(0).integers(2, 21, len(units))
   number = np.repeat(np.arange(len(units)), lengths)
   within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
   words = lengths // 2  # two tokens a word; an odd last token belongs to none
@@ -80,8 +79,8 @@ def batcher(layout="triplets", *, data=None, **changes):
   return fit_batcher(unit_table(units), table, **{**settings, **changes})
 
 
-def batches(b, seed=0, epoch=0):
-  plan = b.plan(b.sampler.blocks(), seed, epoch)
+def batches(b):
+  plan = b.plan(b.sampler.blocks(), 0, 0)
   return plan, [b.batch(plan, i) for i in range(len(plan))]
 
 

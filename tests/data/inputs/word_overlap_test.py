@@ -96,14 +96,9 @@ def test_texts_are_counted_once_each():
   assert word_overlap.count(["a b", "a a", ""], str.split) == {"a": 2, "b": 1}
 
 
-def weighed(unit, template="context", max_length=64):
-  table = build_units(
-    [unit],
-    load_tokenizer(tiny.encoder_folder()),
-    template=template,
-    max_length=max_length,
-    words=True,
-  )
+def weighed(unit, max_length=64):
+  how = {"template": "context", "max_length": max_length, "words": True}
+  table = build_units([unit], load_tokenizer(tiny.encoder_folder()), **how)
   tables = Tables(table, None, None)
   frequency, stop = (
     DocumentFrequency().columns(FITTED, (), tables),
