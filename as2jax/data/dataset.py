@@ -14,7 +14,7 @@ from as2jax.data.record import UNKNOWN, Pool, Question, fingerprint
 from as2jax.data.source import Counts, PoolCounts, Spec, find
 from as2jax.data.statistics import KEEPS, gathered
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import OFF, cache_folder, data_folder
+from as2jax.runtime.files import CACHE, OFF, cache_folder, data_folder
 from as2jax.runtime.shown import Shown
 
 # Modules with SPECS, in the order in which the data sets are listed.
@@ -342,8 +342,8 @@ def load(
     copy = prepared(spec, source, stored)
   except OSError as error:
     raise InputError(
-      f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder in "
-      f"AS2JAX_CACHE, or say AS2JAX_CACHE={OFF}"
+      f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder, or {OFF}, in "
+      f"{CACHE}"
     ) from error
   question_filter, kind = ("pool", PoolCounts) if spec.is_pool else ("all", Counts)
   for split, statistics in copy.statistics.items():
