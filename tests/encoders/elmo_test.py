@@ -172,8 +172,7 @@ def test_a_word_is_its_bytes_between_two_marks(word, size, content):
 
 
 def test_sentence_marks():
-  expected = [[BEGIN, 257, END, PAD], [BEGIN, 258, END, PAD]]
-  assert sentence_boundaries(4).tolist() == expected
+  assert sentence_boundaries(4).tolist() == [[BEGIN, mark, END, PAD] for mark in (257, 258)]
 
 
 OPTIONS = tiny_elmo.options()

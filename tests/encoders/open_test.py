@@ -97,8 +97,7 @@ def test_the_encoder_says_whose_vector_classifies(tmp_path):
     assert build.load(job_config).model.token == token
   with job_config.unlocked():
     job_config.model.token = "cls"
-    early = handmade(tmp_path / "early", folder)  # with its transformer in a folder of its own
-    job_config.encoder.pretrained = str(early)
+    job_config.encoder.pretrained = str(handmade(tmp_path / "early", folder))  # below it
   assert build.load(job_config).model.token == "cls"  # as the config says
 
 
@@ -180,21 +179,19 @@ def test_what_is_not_there_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
   (tmp_path / "glove.txt").touch()
 
-  def infersent(job_config):
-    recipes.infersent(job_config)
-    job_config.encoder.vectors = "glove.txt"
-
-  def words(job_config):
-    job_config.encoder = recipes.word_table()
-    job_config.encoder.pretrained = "./bert"
-
-  for encoder, message in (
-    (static("glove/glove.6B.300d.txt"), "glove.6B.300d.txt.*encoder.vectors=.*lab vectors"),
-    (infersent, "infersent1.pkl' is neither here nor .*encoder.weights=/data/FILE$"),
-    (recipes.elmo, "'elmo': no such folder.*options.json"),
-    (words, "^./bert is not here .*no such folder.*; name a BERT"),
+  words = lambda job_config: setattr(job_config, "encoder", recipes.word_table())
+  for encoder, changes, message in (
+    (static("glove/glove.6B.300d.txt"), {}, "glove.6B.300d.txt.*encoder.vectors=.*lab vectors"),
+    (
+      recipes.infersent,
+      {"vectors": "glove.txt"},
+      "infersent1.pkl' is neither here nor .*encoder.weights=/data/FILE$",
+    ),
+    (recipes.elmo, {}, "'elmo': no such folder.*options.json"),
+    (words, {"pretrained": "./bert"}, "^./bert is not here .*no such folder.*; name a BERT"),
   ):
     job_config = config("triplet", encoder, data__name="files", data__train="absent.tsv")
+    job_config.encoder.update(changes)
     with pytest.raises(InputError, match=message):
       build.load(job_config, workdir=tmp_path / "run")
 
@@ -305,7 +302,7 @@ def test_a_family_of_a_users_file_is_read_trains_ranks_and_is_exported(family, f
 def test_what_is_published_by_name_is_described(family):
   section = {"name": "auto", "pretrained": "me/tiny", "dtype": "float32"}
   source = open_encoder.describe(section)
-  assert source.module.hidden_size == 16 and source.model_fields == {"token": "cls"}
-  assert source.max_length == 128
+  assert (source.module.hidden_size, source.max_length) == (16, 128)
+  assert source.model_fields == {"token": "cls"}
   section = {"name": "static", "vectors": "fasttext/crawl-300d-2M.vec", "hidden_dropout": 0.0}
   assert open_encoder.describe(section).module.hidden_size == 300

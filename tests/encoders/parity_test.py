@@ -77,17 +77,12 @@ def twin(kind, config, folder):
   return torch, model
 
 
-def opened(folder):
-  """The encoder in a folder without dropout, and its parameters."""
-  encoder = tiny_encoders.encoder(folder).clone(hidden_dropout=0.0, attention_dropout=0.0)
-  return encoder, transformer_folder.load_params(folder, encoder)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_states_and_gradients_are_those_of_transformers(name, tmp_path):
   kind, config, number = CASES[name]
   torch, model = twin(kind, config, tmp_path)
-  encoder, params = opened(tmp_path)
+  encoder = tiny_encoders.encoder(tmp_path).clone(hidden_dropout=0.0, attention_dropout=0.0)
+  params = transformer_folder.load_params(tmp_path, encoder)
   types = [np.arange(len(ids)) * number // len(ids) for ids in SEQUENCES]
   tokens, units = lay(SEQUENCES, PACKED, 34, types=types)
   layers = [vectors(x, units) for x in apply(encoder, params, tokens, all_layers=True)]

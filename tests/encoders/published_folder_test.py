@@ -25,21 +25,6 @@ SENTENCES = (
 )
 
 
-def write(base, out, **settings):
-  """The transformer and tokeniser of `base` written anew, and its family."""
-  family, encoder = transformer_folder.read_family(base)[0], tiny_encoders.encoder(base)
-  out.mkdir()
-  params = transformer_folder.load_params(base, encoder)
-  tensors = weights.to_tensors(params, encoder)
-  transformer_folder.write_transformer(
-    out, tensors, base=base, encoder=encoder, family=family, architecture="X", settings=settings
-  )
-  transformer_folder.write_tokenizer(
-    out, tokenizer=load_tokenizer(base), family=family, max_length=40
-  )
-  return family
-
-
 @pytest.mark.parametrize(
   "kind", ["bert", "roberta", "xlnet", "electra", "distilbert", "deberta-v2"]
 )
@@ -48,14 +33,18 @@ def test_a_transformer_and_its_tokeniser_come_back(kind, tmp_path):
   config = json.loads((base / "config.json").read_text())
   config |= {"architectures": ["Old"], "torch_dtype": "float16", "num_labels": 9, "range": 0.03}
   (base / "config.json").write_text(json.dumps(config))
-  write(base, tmp_path / "out", extra=3)
-  before, after = (transformer_folder.read_family(f) for f in (base, tmp_path / "out"))
-  assert before == after
-  one, other = (
-    transformer_folder.load_params(folder, tiny_encoders.encoder(folder))
-    for folder in (base, tmp_path / "out")
+  encoder, out = tiny_encoders.encoder(base), tmp_path / "out"
+  out.mkdir()
+  params = transformer_folder.load_params(base, encoder)
+  how = {"base": base, "encoder": encoder, "family": families.of(encoder), "architecture": "X"}
+  transformer_folder.write_transformer(
+    out, weights.to_tensors(params, encoder), settings={"extra": 3}, **how
   )
-  np.testing.assert_equal(one, other)
+  transformer_folder.write_tokenizer(
+    out, tokenizer=load_tokenizer(base), family=how["family"], max_length=40
+  )
+  assert transformer_folder.read_family(base) == transformer_folder.read_family(out)
+  np.testing.assert_equal(transformer_folder.load_params(out, encoder), params)
   config = json.loads((tmp_path / "out" / "config.json").read_text())
   assert (config["architectures"], config["dtype"], config["extra"]) == (["X"], "float32", 3)
   assert config["range"] == 0.03 and not {"torch_dtype", "num_labels"} & set(config)

@@ -157,10 +157,9 @@ def test_settings_are_read_from_the_file_that_an_early_release_named(tmp_path):
   settings.rename(settings.with_name("sentence_xlm-roberta_config.json"))
   actual = sentence_folder.read(folder)
   assert (actual.max_length, actual.lower_case) == (12, True)
-  tokenizer = folder / "0_Transformer" / "tokenizer_config.json"
   settings.with_name("sentence_xlm-roberta_config.json").unlink()
   for stated, expected in ((9, 9), (1e30, None), (None, None)):
-    change(tokenizer, {}, model_max_length=stated)
+    change(settings.with_name("tokenizer_config.json"), {}, model_max_length=stated)
     assert sentence_folder.read(folder).max_length == expected
 
 

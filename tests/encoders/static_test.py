@@ -145,18 +145,7 @@ WORDS, WIDTH, HIDDEN = 30, 5, 7
 TABLE = np.random.default_rng(0).normal(0, 1, (WORDS, WIDTH)).astype(np.float32)
 
 
-def encoder(**fields):
-  defaults = dict(
-    vocab_size=WORDS,
-    word_size=WIDTH,
-    hidden_size=HIDDEN,
-    cell="lstm",
-    bidirectional=True,
-    hidden_dropout=0.0,
-    unroll=1,
-    precision="highest",
-  )
-  return RecurrentEncoder(**{**defaults, **fields})
+INFERSENT = RecurrentEncoder(WORDS, WIDTH, HIDDEN, "lstm", True, 0.0, 1, "highest")
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +165,11 @@ def test_equals_a_torch_lstm_with_maximum(published):
   params = {"embeddings/word": TABLE, **infersent.load(path)}
   params = traverse_util.unflatten_dict(jax.tree.map(jnp.asarray, params), sep="/")
   tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
-  shapes = jax.eval_shape(lambda: encoder().init(jax.random.key(0), tokens, train=False))["params"]
+  shapes = jax.eval_shape(lambda: INFERSENT.init(jax.random.key(0), tokens, train=False))["params"]
   assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
-  hidden = apply(encoder(), params, tokens)
+  hidden = apply(INFERSENT, params, tokens)
   sentences = np.asarray(pool(hidden, tokens, units, "max"))[0]
-  np.testing.assert_array_equal(apply(encoder(), params, tokens, all_layers=True)[0], hidden)
+  np.testing.assert_array_equal(apply(INFERSENT, params, tokens, all_layers=True)[0], hidden)
   for place, member in enumerate((1, 0, 2, 3, 4)):
     with torch.no_grad():
       expected = lstm(torch.tensor(TABLE[SEQUENCES[member]])[:, None])[0][:, 0].numpy()
@@ -192,7 +181,7 @@ def test_equals_a_torch_lstm_with_maximum(published):
 def test_an_offset_is_added_to_the_word_vectors():
   """Packing is that of `layers/recurrent_test.py`."""
   packed, _ = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16)
-  gru = encoder(cell="gru")
+  gru = INFERSENT.clone(cell="gru")
   params = gru.init(jax.random.key(0), packed, train=False)["params"]
   shifted = {**params, "embeddings": {"word": params["embeddings"]["word"] + 0.5}}
   offset = jnp.full((1, 2, 16, WIDTH), 0.5)
