@@ -231,13 +231,13 @@ class WordVectors(Family):
   def describe(self, section: Mapping[str, Any]) -> Source:
     """Builds the encoder of as many words as a data set may have, as wide as the file's name says."""
     file = section["vectors"]
-    width = re.search(r"(\d+)d\b", file)
-    if not width:
+    widths = re.findall(r"(\d+)d\b", file)
+    if not widths:
       raise InputError(
         f"encoder.vectors = {file!r} does not say how wide the vectors are; give such as "
         "glove.6B.300d.txt (the file is not read)"
       )
-    module = self._module(section, WORDS, int(width[1]))
+    module = self._module(section, WORDS, int(widths[-1]))  # folders come before
     return Source(module, {}, None, None, {"family": self.name})
 
   def check_there(self, section: Mapping[str, Any], root: str) -> None:

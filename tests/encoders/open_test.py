@@ -304,5 +304,5 @@ def test_what_is_published_by_name_is_described(family):
   source = open_encoder.describe(section)
   assert (source.module.hidden_size, source.max_length) == (16, 128)
   assert source.model_fields == {"token": "cls"}
-  section = {"name": "static", "vectors": "fasttext/crawl-300d-2M.vec", "hidden_dropout": 0.0}
+  section = {"name": "static", "vectors": "run3d/crawl-300d-2M.vec", "hidden_dropout": 0.0}
   assert open_encoder.describe(section).module.hidden_size == 300
