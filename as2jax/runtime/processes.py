@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from as2jax.runtime.errors import InputError
 
@@ -260,20 +260,24 @@ class _Watchdog:
         thread.join(2 * LOOK)
 
 
-def leave(status: int, text: str) -> NoReturn:
-  """Ends this process after an error, and makes the others end, for which a normal exit would wait."""
+def leave(status: int, text: str) -> None:
+  """Ends this process after an error, and makes the others end, for which a normal exit would wait.
+
+  Behind `stop` it returns: all end by themselves, and need the first process's service until then.
+  """
+  if _Run.watchdog is None:
+    return
   sys.stdout.flush()
   sys.stderr.flush()
-  if _Run.watchdog is not None:  # else this process is alone, or the others end by themselves
-    _Run.watchdog.stop()
-    try:
-      _set(f"{FAILED}/{_Run.index}", [status, text[:2000]])
-      end = time.monotonic() + LOOK + GRACE + 2
-      # The service is in the first process: the others must have read the message.
-      while first() and len(_all(FAILED)) < _Run.count and time.monotonic() < end:
-        time.sleep(0.2)
-    except Exception as error:  # nothing may keep this process from ending
-      log.warning("the other processes could not be told: %s", error)
+  _Run.watchdog.stop()
+  try:
+    _set(f"{FAILED}/{_Run.index}", [status, text[:2000]])
+    end = time.monotonic() + LOOK + GRACE + 2
+    # The service is in the first process: the others must have read the message.
+    while first() and len(_all(FAILED)) < _Run.count and time.monotonic() < end:
+      time.sleep(0.2)
+  except Exception as error:  # nothing may keep this process from ending
+    log.warning("the other processes could not be told: %s", error)
   os._exit(status)
 
 

@@ -94,10 +94,23 @@ def test_a_single_process_starts_nothing(monkeypatch):
   assert processes.by_first(lambda: 1) == processes.in_order(lambda: 1) == 1
 
 
-def test_an_error_after_the_end_of_the_messages_ends_the_process_with_its_status():
-  code = "from as2jax.runtime import processes as p; p._Run.count = 2; p.stop(); p.leave(3, 'full')"
-  done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
-  assert (done.returncode, done.stderr) == (3, b"")
+LATE = """
+import sys, time
+from as2jax.runtime import processes
+me = int(sys.argv[2])
+processes.start(f"127.0.0.1:{sys.argv[1]}", 2, me)
+processes.stop()
+if me == 0:
+  processes.leave(3, "full")
+  sys.exit(3)
+time.sleep(2)
+"""
+
+
+def test_an_error_after_the_end_of_the_messages_leaves_the_others_their_own_end(tmp_path):
+  started, logs = pair(LATE, tmp_path)
+  assert [process.wait(120) for process in started] == [3, 0]
+  assert logs[0].read_text() == ""
 
 
 SILENT = """
