@@ -21,7 +21,7 @@ LIMITS = {
   "product statements": 24_288,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 28_516,
+  "test lines": 28_520,
   "tracked files": 614,
   "words of Markdown": 11_350,  # outside tables and code
 }

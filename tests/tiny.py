@@ -210,10 +210,14 @@ def final_parameters(folder) -> dict[str, np.ndarray]:
 
 
 def differences(folder, other) -> list[str]:
-  """What two finished runs do not share to the bit, but for times: results, log, rankings, parameters."""
+  """What two finished runs do not share to the bit: results, log, rankings, parameters.
+
+  Times may differ, and how often a frozen encoder ran, whose vectors the second run finds in the cache.
+  """
 
   def content(run):
     found = json.loads((run / "results.json").read_text()) | {"execution": None}
+    found.get("inputs", {}).get("frozen_vectors", {}).pop("encoder_calls", None)
     for path in (run / "eval").rglob("*.*"):
       found[str(path.relative_to(run))] = path.read_bytes()
     rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
