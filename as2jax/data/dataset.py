@@ -342,8 +342,7 @@ def load(
     copy = prepared(spec, source, stored)
   except OSError as error:
     raise InputError(
-      f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder, or {OFF}, in "
-      f"{CACHE}"
+      f"{stored} cannot hold a copy of {name} ({error}); name another folder, or {OFF}, in {CACHE}"
     ) from error
   question_filter, kind = ("pool", PoolCounts) if spec.is_pool else ("all", Counts)
   for split, statistics in copy.statistics.items():

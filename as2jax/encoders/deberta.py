@@ -170,6 +170,7 @@ DEBERTA = register(
       Key("position_buckets", "buckets", least=4, largest=1 << 12),
     ),
     variants=("conv_kernel_size",),
+    padding=900,  # mDeBERTa has 898 rows to spare
     names={
       "embeddings/word": bert.NAMES["embeddings/word"],
       "embeddings/type": bert.NAMES["embeddings/type"],

@@ -173,6 +173,7 @@ class Transformer(Family):
     token: whose vector stands for a unit: `cls` (first) or `cls_last`.
     keys: of its config, with those of `hidden_size` and of `num_heads`, which share it.
     variants: keys of its config for what is not implemented: true ones are refused.
+    padding: so many rows may not follow a table's last entry; most tables have a multiple of 8 to 128.
     names: parameter path -> tensor in transformers, `{}` the layer.
     classes: the stem of transformers' classes (`Bert`Model, `Bert`ForSequenceClassification).
     prefix: of the encoder's names in a file of a model with a head.
@@ -208,6 +209,7 @@ class Transformer(Family):
   published: Mapping[str, Mapping[str, Any]]
   aliases: tuple[str, ...] = ()
   variants: tuple[str, ...] = ()
+  padding: int = 128
   pooler: Mapping[str, str] = dataclasses.field(default_factory=dict)
   head: Mapping[str, str] = dataclasses.field(default_factory=dict)
   first_stacked: int = 0

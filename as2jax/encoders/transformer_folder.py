@@ -19,7 +19,6 @@ from as2jax.encoders.family import Transformer
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_json, read_object
 
-PADDING = 900  # rows: tables are padded to a multiple of 8 to 128, and mDeBERTa's has 898 to spare
 # Of a config, what was true of another model or of whoever wrote it.
 _NOT_KEPT = frozenset(
   "_name_or_path name_or_path architectures torch_dtype dtype transformers_version id2label label2id "
@@ -54,18 +53,17 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
   """Returns `tokenizer`, that of `folder`, if its ids and types have their rows in the tables.
 
   Ids are 0 … `vocab_size` − 1 of the config, types are below `type_vocab_size`.
-
   In most files an id is a line's number: where a line is lost, each word after it takes another
-  word's vector, and nothing but this number tells. Fewer than `PADDING` rows may follow where the
-  largest id is declared as that of an added token (multilingual MiniLM has 35, mDeBERTa 898).
+  word's vector, and nothing but this number tells. Fewer than the family's `padding` rows may follow where
+  the largest id is declared as that of an added token (multilingual MiniLM has 35, mDeBERTa 898).
   """
   folder = epath.Path(folder)
-  fields = read_family(folder)[1]
+  family, fields = read_family(folder)
   rows = fields["vocab_size"]
   ids = tokenizer.ids()
   entries, largest = len(ids), max(ids)
   words = folder / vocabulary.file_of(folder)
-  padded = entries < rows < entries + PADDING
+  padded = entries < rows < entries + family.padding
   if padded:
     padded = vocabulary.ends_as_declared(folder, tokenizer.backend, largest)
   if entries != largest + 1 or entries != rows and not padded:
