@@ -229,10 +229,12 @@ def _adapt(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, An
 
 def _theta(config: Mapping[str, Any], kind: str, key: str, default: float) -> float | None:
   """Returns the base of the rotary positions of a kind of layers, None where the config has null."""
-  rope = (config.get("rope_parameters") or {}).get(kind) or {}
-  if rope.get("rope_type", "default") != "default":
+  ropes = config.get("rope_parameters") or {}
+  rope = ropes.get(kind) or {}
+  if not ropes.keys() <= set(_KINDS) or rope.get("rope_type", "default") != "default":
     raise ValueError(
-      f"rope_parameters {rope}: only rotary positions of type 'default' are implemented"
+      f"rope_parameters {ropes}: only rotary positions of type 'default', given for each of "
+      f"{' and '.join(_KINDS)}, are implemented"
     )
   theta = rope.get("rope_theta", config.get(key, default))
   return None if theta is None else float(theta)

@@ -10,6 +10,7 @@ import os
 import pathlib
 import platform
 import resource
+import sys
 from collections.abc import Mapping
 
 from as2jax.runtime.errors import InputError
@@ -109,7 +110,8 @@ def peak_memory() -> int:
   peaks = []
   for device in jax.local_devices():
     peaks.append((device.memory_stats() or {}).get("peak_bytes_in_use", 0))
-  return max(peaks) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+  unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, by its manual pages
+  return max(peaks) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def huge_pages_environment(current: Mapping[str, str]) -> dict[str, str]:

@@ -80,6 +80,10 @@ def test_an_unused_accelerator_is_a_warning(monkeypatch, no_devices):
   assert devices.unused() == ""
 
 
+def test_the_peak_of_memory_is_in_bytes():
+  assert 5e7 < devices.peak_memory() <= devices.memory()
+
+
 def test_the_device_is_named_with_its_kind():
   assert re.match(r"(\d+ × )?CPU \(.+, \d+ cores\)$", devices.description())
 
