@@ -174,6 +174,7 @@ class Trainer:
         if not self.step:
           raise preemption.Preempted("nothing to save before the first step") from None
         with preemption.deferred():  # another signal does not disturb the save
+          self.trace.close(self.step, self.state)
           self._save()
           self.checkpoints.wait()
         raise preemption.Preempted(f"saved at step {self.step}") from None

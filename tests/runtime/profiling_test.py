@@ -1,5 +1,6 @@
 """The trace of `--profile`: which steps it holds, and where it goes."""
 
+import contextlib
 import gzip
 import json
 
@@ -9,7 +10,7 @@ import pytest
 import tiny
 
 from as2jax.inference import modes
-from as2jax.runtime import profiling
+from as2jax.runtime import preemption, profiling
 
 
 @pytest.fixture
@@ -42,10 +43,14 @@ def test_so_many_steps_after_the_first_are_traced(traced, tmp_path):
   assert traced()[2:] == ["--profile: the training ended "]
 
 
-def test_the_loop_traces_steps_of_training_into_the_runs_folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_loop_traces_steps_of_training_into_the_runs_folder(tmp_path, monkeypatch, stopped):
   monkeypatch.setattr(profiling, "WARM_UP", 1)
-  profiling.want(1)
-  modes.run(tiny.config("triplet", "grouped"), str(tmp_path))
+  profiling.want(99 if stopped else 1)
+  due = iter([False, False, stopped])
+  monkeypatch.setattr(preemption, "due", lambda: next(due, False))
+  with pytest.raises(preemption.Preempted) if stopped else contextlib.nullcontext():
+    modes.run(tiny.config("triplet", "grouped"), str(tmp_path))
   (file,) = (tmp_path / "profile").glob("plugins/profile/*/*.trace.json.gz")
   assert json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
   assert list(file.parent.glob("*.xplane.pb"))
