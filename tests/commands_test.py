@@ -115,11 +115,11 @@ def test_a_full_disk_is_one_line_wherever_it_is_noticed(monkeypatch, capsys, tmp
 
 def test_what_we_log_is_shown_and_what_libraries_do_is_not(capsys):
   def work():
-    for name in ("as2jax.data.download", *process.CHATTY):
+    for name in ("as2jax.data.source", *process.CHATTY):
       logging.getLogger(name).info("%s: downloading", name)
 
   assert process.guarded(work) == 0
-  assert capsys.readouterr().err == "as2jax.data.download: downloading\n"
+  assert capsys.readouterr().err == "as2jax.data.source: downloading\n"
 
 
 def test_an_error_of_ours_is_one_line_with_its_place(monkeypatch, capsys):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from as2jax.data import download, source
+from as2jax.data import source
 from as2jax.data.source import Counts, Spec, find
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import scratch_folder
@@ -230,7 +230,7 @@ def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):
     (tmp_path / "archive").write_bytes(data[: rng.choice((len(data), rng.randrange(len(data))))])
     archive = epath.Path(tmp_path / "archive")
     try:
-      download.unpack(archive, SPEC.names, epath.Path(tmp_path), 1 << 20)
-    except download.FAILED:
+      source.unpack(archive, SPEC.names, epath.Path(tmp_path), 1 << 20)
+    except source.FAILED:
       errors += 1
   assert errors > 200
