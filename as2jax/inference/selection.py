@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.documents import document_spans
+from as2jax.data.text.sentences import document_spans
 from as2jax.evaluation import calibration
 from as2jax.inference.index import check_count
 from as2jax.runtime.errors import InputError

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from as2jax.data.text.documents import document_spans
+from as2jax.data.text.sentences import document_spans
 
 PAGE = """# How glaciers move
 A glacier is ice. It flows
