@@ -10,7 +10,7 @@ import tiny_systems
 
 from as2jax.data.text.input_templates import Prompts
 from as2jax.encoders.open_encoder import ENCODER_FOLDER
-from as2jax.inference import model_card
+from as2jax.inference import export
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime import bound
 from as2jax.runtime.errors import InputError
@@ -94,7 +94,7 @@ def test_all_parameters_are_taken(first, tmp_path):
   assert record.read(tmp_path / "x")["warm_start"] == content["warm_start"]
   model = CrossEncoder(tiny.encoder_module(), "cls", True, 0.0)
   described = {"form": model.published_form(), "model": model, "prompts": Prompts()}
-  card = model_card.render(content, config, 5, **described)
+  card = export.render_card(content, config, 5, **described)
   assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
   third = train_and_evaluate(
     small(run=tmp_path / "x", scope="all", epochs=0, warm_start__seed=5), tmp_path / "y"
