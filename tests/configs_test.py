@@ -328,7 +328,7 @@ def test_every_leaf_of_a_state_has_its_rule():
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_structure_passes_the_shapes_of_its_step(name):
   from as2jax.experiments import compile as compiled
-  from as2jax.training.describe import describe
+  from as2jax.experiments.compile import describe
 
   config, mesh = jobs.load(name), sharding.make_mesh()
   with config.unlocked():

@@ -5,29 +5,41 @@ traffic, collectives. No weights and no data are read. Memory and the HBM's traf
 (`memory_analysis`, `cost_analysis`), of which the second takes the body of a loop once. Here a collective counts as
 often as the loops around it turn. A loop's turns are those that XLA states, or the constant that its
 counter is compared with: every `scan` of jax counts from 0 by 1.
+
+Encoders have the sizes that their folder's config states, or their published ones. Batches have the
+examples of the embedded sample in the config's layout, with texts as long as WikiQA's, cut as in a run:
+so their shapes are a run's, near enough, though a data set of longer texts fills more rows of `paper`
+batches (`batch.rows` states those of the others).
 """
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import math
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from as2jax.config import check
+from as2jax.config import base, check
 from as2jax.config.overrides import apply
+from as2jax.data.batches.batcher import Batcher, Column, Plan, Steps
+from as2jax.data.inputs.protocol import Resources, declared
+from as2jax.data.inputs.rankings import OrderGiven
+from as2jax.data.load import load as load_dataset
+from as2jax.data.text.tokenise import UnitTable
+from as2jax.encoders import open_encoder
 from as2jax.evaluation.predict import PAIRS, make_predict_step
-from as2jax.runtime import sharding
+from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
-from as2jax.training.describe import Description, describe
+from as2jax.training.build import BatchTables, Components, leaves_open, with_source
 from as2jax.training.step import make_train_step
 
 GIB = 2**30
@@ -57,6 +69,9 @@ _BRANCHES = re.compile(r"\b(?:branch|called)_computations=\{([^}]*)\}")
 _SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,<=]*)\]")
 _COLLECTIVE = re.compile(rf" = (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _LOOP = re.compile(r" while\(.*\bcondition=%?([\w.\-]+)")
+# Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
+QUESTION, SENTENCE = 1.15, 1.8
+_NONE = np.zeros(0, np.int32)
 
 
 def library() -> pathlib.Path | None:
@@ -216,6 +231,77 @@ class Measured(NamedTuple):
   program: Program | None = None
   xla_bytes: float = 0.0
   lacks: str = ""
+
+
+def describe(config: Any) -> "Description":
+  """Returns the parts that a config describes, without weights or data."""
+  if not registry.has_parameters(config.model.name):
+    raise InputError(f"model.name = {config.model.name!r} has no step to compile")
+  source = open_encoder.describe(config.encoder)
+  config, model, loss = with_source(config, source)
+  sample = base.get_config().data  # without the files, columns, rules and negatives of other data
+  sample.name, sample.holdout = "sample", 0.1
+  sample.root, sample.cache = config.data.root, config.data.cache
+  encoder = source.module if leaves_open(config.model, "encoder") else None
+  resources = Resources(config, source, "", None)
+  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder, loss))
+  parts = Description(config, load_dataset(sample), source, model, loss, {}, {}, inputs)
+  return parts.with_ranking(OrderGiven())
+
+
+@dataclasses.dataclass(frozen=True)
+class Description(Components):
+  """Holds the parts of a run without weights, over texts that are only so and so long.
+
+  `dataset` is the embedded sample; `source` has no parameters and no tokeniser.
+  """
+
+  def tables(
+    self, questions: Sequence[Any], layout: str, *, training: bool = False, **options
+  ) -> BatchTables:
+    """Returns units of nothing but lengths, and columns of zeros."""
+    units, table = self.examples(questions, layout, **options)
+    asked = {question.text for question in questions}
+    lengths = []  # of texts, and a token before, between and after them
+    for parts in units:
+      length = len(parts) + 1
+      for text in parts:
+        length += round(len(text.split()) * (QUESTION if text in asked else SENTENCE))
+      lengths.append(min(length, self.config.data.max_length))
+    unit_table = UnitTable.of_lengths(lengths)
+    rows = {
+      "token": len(unit_table.ids),
+      "vocabulary": 1,  # the only id
+      "word": len(unit_table.word_form),
+      "unit": len(unit_table),
+      "example": len(table),
+    }
+    columns = {}
+    for entry in self.inputs:
+      spec = entry.spec()
+      if spec is not None and (training or not entry.training_only):
+        tail, kind = spec
+        values = np.broadcast_to(np.zeros((), kind), (rows[entry.level], *tail))
+        columns[entry.name] = Column(entry.level, values)
+    return BatchTables(unit_table, table, columns)
+
+  def batch(self, batcher: Batcher) -> Any:
+    """Returns the shapes of one shard of the largest batch, `[1, …]`."""
+    alone = dataclasses.replace(batcher, shards=1, accumulate=1)
+    empty = Plan(Steps(1, 1), _NONE, _NONE, _NONE, _NONE)
+    batch = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
+
+  def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
+    """Returns shapes and shardings of the train state; `batch` is of one shard."""
+    return states.shapes(
+      self.model,
+      batch,
+      seeds=seeds,
+      lr_multipliers=self.config.optimizer.lr_multipliers,
+      optimizer=optimizer,
+      mesh=mesh,
+    )
 
 
 def scaled(config: Any, parts: int) -> Any:

@@ -10,8 +10,8 @@ from as2jax.config import check, jobs, overrides
 from as2jax.data.readers import controlled as data
 from as2jax.encoders import transformer_folder
 from as2jax.evaluation import run_scores
+from as2jax.experiments import compile as compiled
 from as2jax.experiments import controlled
-from as2jax.training import describe
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_every_task_has_its_data_and_every_system_its_parts(encoders):
       assert config.data.name == f"controlled_{name}", system
       check.check(config)
       if system != "bm25":
-        describe.describe(config)
+        compiled.describe(config)
 
 
 @pytest.mark.parametrize("name", ["mixing", "separate"])

@@ -16,11 +16,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from as2jax.data import mined
 from as2jax.data.dataset import Splits
 from as2jax.data.record import Candidate
+from as2jax.experiments.compile import describe
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, checkpoints, record, stored_split
 from as2jax.training.checkpoints import Checkpoints, read_best
-from as2jax.training.describe import describe
 
 KINDS = ("flip", "half", "zero", "missing")
 HERE = NamedSharding(sharding.make_mesh(devices=jax.devices()[:1]), PartitionSpec())

@@ -13,13 +13,13 @@ from ml_collections import ConfigDict
 from as2jax.config import jobs
 from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
 from as2jax.experiments import compile as compiled
+from as2jax.experiments.compile import describe
 from as2jax.models.system import System
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, optimizers
 from as2jax.training import state as states
 from as2jax.training.build import load
-from as2jax.training.describe import describe
 
 IN_BATCH = {"scale": 1.0, "similarity": "cosine"}
 
