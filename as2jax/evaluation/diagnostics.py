@@ -16,7 +16,7 @@ import numpy as np
 from as2jax.data.batches.batcher import Batcher
 from as2jax.data.record import Question
 from as2jax.evaluation.predict import gather, make_predict_step
-from as2jax.models.cross_vae_loss import ACTIVE, kl_of_dimensions
+from as2jax.models.cross_vae import ACTIVE, kl_of_dimensions
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 

@@ -76,7 +76,7 @@ LOSSES = Table(
     "cross_entropy": "as2jax.models.losses:SoftmaxCrossEntropy",
     "m2snet": "as2jax.models.m2snet:M2SNetLoss",
     "cassie": "as2jax.models.cassie:CassieLoss",
-    "cross_vae": "as2jax.models.cross_vae_loss:CrossVAELoss",
+    "cross_vae": "as2jax.models.cross_vae:CrossVAELoss",
     "squared_error": "as2jax.models.losses:MeanSquaredError",
     "in_batch_softmax": "as2jax.models.ranking_losses:InBatchSoftmax",
     "list_softmax": "as2jax.models.ranking_losses:ListSoftmax",

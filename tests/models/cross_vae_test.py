@@ -15,8 +15,8 @@ from as2jax.data.record import Candidate, Question
 from as2jax.data.text.input_templates import ROLES
 from as2jax.encoders.static import StaticEncoder
 from as2jax.layers.pooling import redundancy
-from as2jax.models.cross_vae import CrossVAE
-from as2jax.models.cross_vae_loss import CrossVAELoss, annealed, drawn, kl_of_dimensions, pairs_of
+from as2jax.models import cross_vae
+from as2jax.models.cross_vae import CrossVAE, CrossVAELoss
 from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 
 SIDES = ("question", "answer")
@@ -292,7 +292,7 @@ def test_the_redundancy_of_hops_by_hand():
 def test_annealing_by_hand():
   """100 epochs: 0.02 an epoch, 1 from epoch 50 on."""
   for progress, share in ((0, 0), (1, 0.02), (12.5, 0.25), (50, 1), (99, 1)):
-    assert float(annealed(jnp.float32(progress), 100)) == pytest.approx(share)
+    assert float(cross_vae.annealed(jnp.float32(progress), 100)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("negatives, shards", [(0, 1), (1, 1), (0, 2), (2, 2)])
@@ -300,7 +300,7 @@ def test_positives_and_negatives_by_brute_force(negatives, shards):
   example_batch = batch(negatives=negatives, examples=26, shards=shards)
   examples = example_batch.examples
   aligned = examples.mask * (examples.labels[..., 0] == 1)
-  positive, negative = map(np.asarray, pairs_of(example_batch, aligned))
+  positive, negative = map(np.asarray, cross_vae.pairs_of(example_batch, aligned))
   ids = [
     np.take_along_axis(
       np.asarray(example_batch.units.id), np.asarray(examples.members[..., k]), 1
@@ -327,8 +327,8 @@ def test_positives_and_negatives_by_brute_force(negatives, shards):
 def test_drawn_negatives_are_k_of_the_allowed():
   mask = jnp.asarray([[[1.0, 1, 0, 1], [0, 0, 0, 1]]])
   draw = jnp.asarray([[[0.2, 0.9, 0.99, 0.5], [0.9, 0.8, 0.7, 0.1]]])
-  np.testing.assert_array_equal(drawn(mask, draw, 2), [[[0, 1, 0, 1], [0, 0, 0, 1]]])
-  np.testing.assert_array_equal(drawn(mask, draw, 9), mask)
+  np.testing.assert_array_equal(cross_vae.drawn(mask, draw, 2), [[[0, 1, 0, 1], [0, 0, 0, 1]]])
+  np.testing.assert_array_equal(cross_vae.drawn(mask, draw, 9), mask)
 
 
 def test_sampled_negatives_differ_from_step_to_step():
@@ -351,7 +351,7 @@ def test_the_softmax_over_a_batch_in_numpy():
   right = jnp.asarray(
     (example_batch.examples.labels[..., 0] == 1) & (example_batch.examples.mask > 0), jnp.float32
   )
-  positive, negative = (np.asarray(x[0]) for x in pairs_of(example_batch, right))
+  positive, negative = (np.asarray(x[0]) for x in cross_vae.pairs_of(example_batch, right))
   q, a = (np.asarray(x.mean[0], np.float64) for x in (output.question, output.answer))
   unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
   weight = np.exp(float(output.scale) * unit(q) @ unit(a).T)
@@ -367,7 +367,7 @@ def test_the_mean_over_words_and_what_is_logged_of_latents():
   example_batch, net = batch(), model()
   output = run(net, params(net), example_batch, train=True)
   side = output.question
-  each = np.asarray(kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
+  each = np.asarray(cross_vae.kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
   terms = loss(reconstruction="mean")(output, example_batch, jnp.float32(50))
   per_word = np.asarray(-side.log_likelihood / side.words)[0].mean()
   assert mean(terms["reconstruction_question"]) == pytest.approx(per_word, rel=1e-5)

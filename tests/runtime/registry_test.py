@@ -19,7 +19,7 @@ from as2jax.models import losses, ranking_losses
 from as2jax.models.asbert import Siamese, Triplet
 from as2jax.models.biencoder import BiEncoder, SentenceBert
 from as2jax.models.cete import FeatureBased
-from as2jax.models.cross_vae_loss import CrossVAELoss
+from as2jax.models.cross_vae import CrossVAELoss
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
