@@ -11,7 +11,7 @@ from tiny_cassie import FIELDS, batch, case
 
 from as2jax.layers import alignment
 from as2jax.layers.alignment import Aligner, marginal, points
-from as2jax.layers.graph_conv import EdgeWeights, GraphConvolution, sentence_graphs
+from as2jax.models.cassie import EdgeWeights, GraphConvolution, sentence_graphs
 
 SIZES = (3, 4, 4, 4)
 # A sentence over the limit, none at all, no question, a second row and shard, spare slots.
