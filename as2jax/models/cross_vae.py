@@ -74,13 +74,12 @@ def as_tokens(ids: Int[Array, "s e l"]) -> Tokens:
 @struct.dataclass
 class Side:
   """Holds what the loss sees of one side (question or answer) of each example.
-  `latent` is z, a sample in training, else μ; `mean` and `log_variance` those of q(z | text);
-  `matched` is compared with the other side's; `redundancy` is ‖AAᵀ − I‖² of the attention;
+  `mean` and `log_variance` are those of q(z | text); `matched`, z (a sample in training) or its
+  mean, is compared with the other side's; `redundancy` is ‖AAᵀ − I‖² of the attention;
   `log_likelihood` that of the side's own text under its decoder, summed over `words` (the mark of
   the end is one, for the GRU). What the model lacks is None.
   """
 
-  latent: Float[Array, "s e z"]
   mean: Float[Array, "s e z"]
   log_variance: Float[Array, "s e z"] | None
   matched: Float[Array, "s e z"]
@@ -251,7 +250,6 @@ class CrossVAE(System):
       source = SOURCES[self.crossing].get(side)
       likelihood = self._likelihood(side, latents[source], texts[side], train) if source else None
       sides[side] = Side(
-        latents[side],
         mean,
         log_variance,
         latents[side] if self.match_on == "sample" else mean,

@@ -215,15 +215,15 @@ def test_words_that_are_not_generated_are_read_but_do_not_count():
 
 
 def test_training_samples_and_prediction_does_not():
-  net, example_batch = model(), batch()
+  net, example_batch = model(match_on="sample"), batch()
   values = params(net)
   one, two, three = (
     run(net, values, example_batch, train=train, key=key).question
     for train, key in ((True, 0), (True, 1), (False, 0))
   )
-  assert np.abs(one.latent - two.latent).max() > 0.1
+  assert np.abs(one.matched - two.matched).max() > 0.1
   assert np.abs(one.log_likelihood - two.log_likelihood).max() > 1e-3
-  np.testing.assert_array_equal(three.latent, three.mean)
+  np.testing.assert_array_equal(three.matched, three.mean)
   np.testing.assert_array_equal(one.mean, three.mean)
 
 
