@@ -16,13 +16,13 @@ PRODUCT = ("as2jax", "configs", "launch")
 COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
-  "product files": 240,
-  "product lines": 41_627,
-  "product statements": 24_288,
+  "product files": 234,
+  "product lines": 41_555,
+  "product statements": 24_243,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
   "test lines": 28_520,
-  "tracked files": 614,
+  "tracked files": 608,
   "words of Markdown": 11_350,  # outside tables and code
 }
 
