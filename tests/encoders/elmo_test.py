@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_elmo
 from tiny import real_data
-from tiny_transformers import apply, lay, vectors
+from tiny_transformers import ALONE, PACKED, apply, lay, vectors
 
 from as2jax.encoders import elmo
 from as2jax.encoders.elmo import ElmoEncoder, LayerMix, sentence_boundaries, word_characters
@@ -25,8 +25,6 @@ SENTENCES = [
   ["internationalisation", "of", "trade"],
   ["a", "b", "a", "b", "a"],
 ]
-ALONE = [(n,) for n in range(5)]
-PACKED = [(1, 0), (2, 3, 4)]
 RUNS = {"mix": "uniform", "unroll": 1, "precision": "highest"}
 
 
@@ -189,33 +187,6 @@ def refused(folder, message):
     elmo.load(folder)
 
 
-def test_fields_and_parameters_fit_each_other(folder):
-  fields, params = elmo.load(folder)
-  assert fields == {
-    "num_characters": 262,
-    "character_dim": 3,
-    "filters": ((1, 2), (3, 5)),
-    "max_characters": 8,
-    "activation": "tanh",
-    "num_highways": 1,
-    "num_layers": 2,
-    "cell_size": 6,
-    "projection_dim": 4,
-    "cell_clip": 1.0,
-    "projection_clip": 0.7,
-    "skip_connections": True,
-  }
-  encoder = ElmoEncoder(**fields, **RUNS)
-  hash(encoder)  # a static argument of jitted functions
-  tokens, _ = lay([np.arange(3)], [(0,)], 4)
-  tokens = tokens.replace(inputs={"characters": jnp.zeros((1, 1, 4, 8), jnp.int32)})
-  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
-  spec = lambda x: (x.shape, np.dtype(x.dtype))
-  assert jax.tree.map(spec, params) == jax.tree.map(spec, shapes)
-  total = sum(x.size for x in tiny_elmo.datasets(OPTIONS).values())
-  assert sum(x.size for x in jax.tree.leaves(params)) == total
-
-
 def test_published_names_and_files_beside_the_weights(folder):
   expected = elmo.load(folder)
   stem = "elmo_2x4096_512_2048cnn_2xhighway_"
@@ -237,6 +208,7 @@ def test_absent_options_are_what_the_original_code_takes_them_for(tmp_path):
   del options["char_cnn"]["n_highway"]
   fields, params = elmo.load(tiny_elmo.write(tmp_path, options, tiny_elmo.datasets(options)))
   assert fields["skip_connections"] is False and fields["num_highways"] == 0
+  assert fields["max_characters"] == 8
   assert not any(name.startswith("highway") for name in params["characters"])
 
 
