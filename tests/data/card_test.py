@@ -26,8 +26,9 @@ def data_set(clean="both") -> Dataset:
   return Dataset("made", splits, clean, "here", hashes)
 
 
-def publish(monkeypatch, **counts):
+def publish(monkeypatch, documented=(), **counts):
   spec = dataclasses.replace(SPECS["sample"], name="made", published={"train": counts})
+  spec = dataclasses.replace(spec, documented={"train": dict(documented)})
   monkeypatch.setitem(SPECS, "made", spec)
 
 
@@ -67,6 +68,8 @@ def test_published_counts_are_compared(monkeypatch):
   assert data_card(data_set())["verdict"] == ""
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
   assert data_card(data_set())["verdict"] == "match"
+  publish(monkeypatch, {"all": Counts(3, 5, 2)}, all=Counts(3, 4, 2))
+  assert data_card(data_set())["verdict"] == "documented"
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
   its = data_card(data_set())
   assert its["verdict"] == "differs"

@@ -16,7 +16,7 @@ import pytest
 from etils import epath
 
 from as2jax.data import source
-from as2jax.data.source import Counts, Spec, find
+from as2jax.data.source import Spec, find
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import scratch_folder
 
@@ -90,16 +90,6 @@ def test_what_is_lacking(tmp_path):
   for name in SPEC.names:
     (downloads / name).write_text(name)
   assert here().lacks == [] and str(here().folder) == str(downloads)
-
-
-def test_verdicts():
-  spec = dataclasses.replace(
-    SPEC, published={"train": {"all": Counts(3, 5)}}, documented={"train": {"all": Counts(3, 4)}}
-  )
-  actual = [spec.verdict("train", "all", Counts(3, pairs, 1)) for pairs in (5, 4, 3)]
-  assert actual == ["match", "documented", "differs"]
-  assert spec.verdict("train", "both", Counts(3, 5, 1)) == ""
-  assert spec.verdict("test", "all", Counts(3, 5, 1)) == ""
 
 
 def test_the_content_is_compared_where_it_is_known(tmp_path):
