@@ -7,6 +7,7 @@ import pytest
 
 from as2jax.data.readers import controlled
 from as2jax.data.statistics import KEEPS
+from as2jax.evaluation import metrics
 
 RANDOM = np.mean([1 / rank for rank in range(1, 5)])  # MAP of a random order, one of four right
 TASKS = sorted(controlled.TASKS)
@@ -18,12 +19,8 @@ def questions(task, split="test", count=200, seed=0):
 
 def mean_reciprocal_rank(scores, asked):
   """With ties in expectation; scores: of each question's candidates."""
-  reciprocal_ranks = []
-  for mine, question in zip(scores, asked, strict=True):
-    mine, (right,) = np.asarray(mine), question.positives
-    above, equal = (mine > mine[right] + 1e-9).sum(), (abs(mine - mine[right]) <= 1e-9).sum()
-    reciprocal_ranks.append(np.mean([1 / (above + i + 1) for i in range(equal)]))
-  return np.mean(reciprocal_ranks)
+  labels = [np.asarray([c.label for c in question.candidates]) for question in asked]
+  return metrics.per_question(list(map(np.asarray, scores)), labels)["mrr"].mean()
 
 
 def bags(asked, parts):
