@@ -30,7 +30,6 @@ PAIRS = {
   "roberta": ("<open>:0 $A:0 <close>:0", "<open>:0 $A:0 <close>:0 <close>:0 $B:0 <close>:0"),
   "xlnet": ("$A:0 <close>:0 <cls>:2", "$A:0 <close>:0 $B:1 <close>:1 <cls>:2"),
 }
-OPEN, CLOSE = 2, 3
 TEXT = st.text("abc d.", min_size=1, max_size=30).filter(str.strip)
 
 
