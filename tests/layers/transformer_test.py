@@ -119,13 +119,6 @@ def test_attention_is_dropped_after_its_softmax():
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5)
 
 
-def test_clamped_distances_stand_still():
-  actual, free = np.asarray(sinusoids(4, 6, 2)), np.asarray(sinusoids(4, 6, 0))
-  np.testing.assert_array_equal(actual[2:7], free[2:7])  # distances 2 … -2
-  np.testing.assert_array_equal(actual[:2], np.stack([free[2]] * 2))
-  np.testing.assert_array_equal(actual[7], free[6])
-
-
 def test_memory_holds_no_vector_for_each_pair():
   attention = RelativeAttention(2, 0.0, jnp.float32, None)
   x, mask = jnp.zeros((1, 64, 256)), jnp.ones((1, 1, 64, 64), bool)
