@@ -216,7 +216,7 @@ CNN, LSTM = OPTIONS["char_cnn"], OPTIONS["lstm"]
 
 
 @pytest.mark.parametrize(
-  "name, content, message",
+  "name, content, message",  # of a file, or of datasets beside the others
   [
     ("options.json", {**OPTIONS, "char_cnn": {**CNN, "n_characters": 261}}, "n_characters is 261.*262"),
     ("options.json", {**OPTIONS, "char_cnn": {**CNN, "filters": [[1, 2], [3]]}}, "not enough values"),
@@ -225,28 +225,19 @@ CNN, LSTM = OPTIONS["char_cnn"], OPTIONS["lstm"]
     ("options.json", [], "holds no JSON object; is it of an ELMo"),
     ("options.json", None, "there must be one, found none"),
     ("lm_weights.hdf5", None, "there must be one, found none"),
+    ("lm_weights.hdf5", {W: None}, f"'{W}' is None.*\\[6, 4\\]"),
+    ("lm_weights.hdf5", {W: np.zeros((5, 4))}, f"'{W}' is .*\\(5, 4\\).*\\[6, 4\\]"),
+    ("lm_weights.hdf5", {"CNN/b_cnn_0": np.array([0, np.nan])}, "'CNN/b_cnn_0' holds 1 of.*at \\[1\\]"),
   ],
 )  # fmt: skip
-def test_a_file_that_is_missing_or_means_nothing_is_named(folder, name, content, message):
+def test_what_is_missing_means_nothing_or_does_not_fit_is_named(folder, name, content, message):
   (folder / name).unlink()
-  if content is not None:
+  if content is not None and name == "options.json":
     (folder / name).write_text(json.dumps(content))
-    message = f"{name}.*{message}"
-  refused(folder, message)
-
-
-@pytest.mark.parametrize(
-  "change, message",
-  [
-    ({W: None}, f"'{W}' is None.*\\[6, 4\\]"),
-    ({W: np.zeros((5, 4))}, f"'{W}' is .*\\(5, 4\\).*\\[6, 4\\]"),
-    ({"CNN/b_cnn_0": np.array([0, np.nan])}, "'CNN/b_cnn_0' holds 1 of.*at \\[1\\]"),
-  ],
-)
-def test_datasets_that_do_not_fit(tmp_path, change, message):
-  tensors = {**tiny_elmo.datasets(OPTIONS), **change}
-  tiny_elmo.write(tmp_path, OPTIONS, {k: v for k, v in tensors.items() if v is not None})
-  refused(tmp_path, "lm_weights.hdf5.*" + message)
+  elif content is not None:
+    tensors = {**tiny_elmo.datasets(OPTIONS), **content}
+    tiny_elmo.write(folder, OPTIONS, {k: v for k, v in tensors.items() if v is not None})
+  refused(folder, message if content is None else f"{name}.*{message}")
 
 
 def test_files_that_are_no_hdf5(folder):
