@@ -1,7 +1,5 @@
 """Results: means over seeds with their half-width, notes, the ledger, what a run says at its end, tables."""
 
-import csv
-import io
 import json
 import logging
 
@@ -134,9 +132,3 @@ def test_html_escapes_what_is_markup():
   text = render(CELLS, "html", caption="a < b", bold={(0, 1)})
   assert '<tr><th scope="row">&lt;i&gt;</th><td class="n">0.71</td>' in text
   assert "<b>0.1 ± 0.2</b>" in text and "<caption>a &lt; b</caption>" in text and "<i>" not in text
-
-
-def test_csv_gives_every_digit_and_text_back():
-  rows = [{"x": 0.1 + 0.2, "said": 'a "b",\nc'}]
-  (read,) = csv.DictReader(io.StringIO(render(rows, "csv")))
-  assert float(read["x"]) == 0.1 + 0.2 and read["said"] == 'a "b",\nc'
