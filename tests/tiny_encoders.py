@@ -1,20 +1,13 @@
-"""Tiny folders of each family of transformers with random weights, and sentence vectors of a folder."""
+"""Tiny folders of each family of transformers with random weights."""
 
 import json
 import pathlib
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tiny
-from step_batches import batcher_of
 
-from as2jax.data.batches import examples as layouts
-from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import build_units
-from as2jax.encoders import sentence_folder, transformer_folder, weights
-from as2jax.models.biencoder import SentenceBert
-from as2jax.runtime import registry
+from as2jax.encoders import transformer_folder, weights
 
 TEXTS = (
   "how are glacier caves formed",
@@ -50,6 +43,17 @@ def encoder(folder):
   return family.module(**sizes)
 
 
+def drawn(shapes, spread: float):
+  """Random parameters; those of a norm's scale around 1, with a spread of 0.1."""
+  rng = np.random.default_rng(0)
+
+  def draw(path, x):
+    centre, width = (1, 0.1) if path[-1].key == "scale" else (0, spread)
+    return rng.normal(centre, width, x.shape).astype(np.float32)
+
+  return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
 def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
   """Writes config, tokeniser and weights of a tiny encoder of a family into `path`."""
   from safetensors.numpy import save_file
@@ -58,17 +62,8 @@ def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
   config = globals()[f"_{kind.partition('-')[0]}"](path)
   (path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
   module = encoder(path)
-  shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))[
-    "params"
-  ]
-  rng = np.random.default_rng(0)
-
-  def draw(path, x):
-    centre, spread = (1, 0.1) if path[-1].key == "scale" else (0, 0.3)
-    return rng.normal(centre, spread, x.shape).astype(np.float32)
-
-  params = jax.tree_util.tree_map_with_path(draw, shapes)
-  tensors = weights.to_tensors(params, module)
+  shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))
+  tensors = weights.to_tensors(drawn(shapes["params"], 0.3), module)
   save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})
   return path
 
@@ -214,35 +209,3 @@ def _modernbert(path):
     "global_attn_every_n_layers": 2,
     "pad_token_id": 3,
   }
-
-
-def sentence_vectors(path, texts=TEXTS) -> np.ndarray:
-  """The vectors `[n, d]` that as2jax computes with a sentence-transformers folder."""
-  actual = sentence_folder.read(path)
-  module = encoder(actual.transformer)
-  section = {"name": "sentence_bert", "score": "cosine"}
-  model = registry.build(registry.MODELS, section, "model", encoder=module, **actual.fields)
-  limits = [n for n in (actual.max_length, module.max_length) if n is not None]
-  first, *others = texts
-  question = Question("Q", first, tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(others)))
-  units, examples = layouts.sentences((question,))
-  length = min(limits)
-  built = build_units(
-    units, sentence_folder.load_tokenizer(actual), template="single", max_length=length
-  )
-  how = {"sampler": "ordered", "examples": len(examples), "packed": True, "shards": 1}
-  batcher = batcher_of(built, examples, max(2 * length, 64), **how)
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
-  params = {"encoder": transformer_folder.load_params(actual.transformer, module)}
-  for name, value in actual.params.items():
-    layer, leaf = name.split("/")
-    params.setdefault(layer, {})[leaf] = value
-  encode = jax.jit(
-    lambda p, b: model.apply({"params": p}, b, train=False, method=SentenceBert.encode).units
-  )
-  vectors, ids = np.asarray(encode(params, batch))[0], np.asarray(batch.units.id)[0]
-  assert (vectors[ids < 0] == 0).all()
-  ordered = np.empty((len(texts), vectors.shape[-1]), np.float32)
-  ordered[ids[ids >= 0]] = vectors[ids >= 0]
-  return ordered

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tiny_cassie
+import tiny_encoders
 
 from as2jax.data.batches.batch import Tokens, Units
 from as2jax.encoders.bert import BertEncoder
@@ -44,13 +45,7 @@ PACKED = [(1, 0), (2, 3, 4)]
 def initialised(encoder, tokens):
   """Random parameters, wide enough for attention to be far from uniform."""
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
-  rng = np.random.default_rng(0)
-
-  def draw(path, x):
-    centre, spread = (1, 0.1) if path[-1].key == "scale" else (0, 0.2)
-    return jnp.asarray(rng.normal(centre, spread, x.shape), jnp.float32)
-
-  return jax.tree_util.tree_map_with_path(draw, shapes)
+  return jax.tree.map(jnp.asarray, tiny_encoders.drawn(shapes, 0.2))
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))

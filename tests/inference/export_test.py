@@ -181,7 +181,7 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
     base=config.encoder.pretrained,
     lower_case=False,
   )
-  ours = tiny_encoders.sentence_vectors(folder)
+  ours = as2jax.load(folder).encode(tiny_encoders.TEXTS)
   theirs = (
     library().SentenceTransformer(str(folder), device="cpu").encode(list(tiny_encoders.TEXTS))
   )
