@@ -60,6 +60,11 @@ def _lines_moved(rng: random.Random, data: bytes, kind: str) -> bytes:
   return b"".join(lines)
 
 
+def joined(lines: Sequence[str], end: str = "\n") -> bytes:
+  """The content of a file of these lines."""
+  return "".join(line + end for line in lines).encode()
+
+
 def written(folder: pathlib.Path, data: str | bytes, name: str = "file") -> pathlib.Path:
   """A file of this content."""
   path = folder / name

@@ -1,13 +1,15 @@
 """Reading and writing files of word vectors: formats, damage, policies."""
 
+import functools
 import gzip
 import json
-import pathlib
 import tracemalloc
 import zipfile
 
+import file_damage
 import numpy as np
 import pytest
+from file_damage import joined
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import real_data
@@ -26,18 +28,12 @@ VALUES = {
 }
 
 
-def content(rows=ROWS, end="\n"):
-  return "".join(row + end for row in rows).encode()
-
-
 def many(n=200):
   """Rows among which a single malformed one is tolerated."""
   return [f"w{i} {i} 0 0.5" for i in range(n)]
 
 
-def file(folder: pathlib.Path, data: bytes, name="vectors.txt"):
-  (folder / name).write_bytes(data)
-  return folder / name
+file = functools.partial(file_damage.written, name="vectors.txt")
 
 
 def read(path, vocabulary=None):
@@ -57,11 +53,11 @@ def assert_whole(vectors):
 @pytest.mark.parametrize(
   "data",
   [
-    content(),
-    content()[:-1],
-    content(end=" \r\n"),  # the space is fastText's
-    b"\xef\xbb\xbf" + content() + b"\n\n",
-    b"5 3 \r\n" + content(),
+    joined(ROWS),
+    joined(ROWS)[:-1],
+    joined(ROWS, end=" \r\n"),  # the space is fastText's
+    b"\xef\xbb\xbf" + joined(ROWS) + b"\n\n",
+    b"5 3 \r\n" + joined(ROWS),
   ],
 )
 def test_formats(tmp_path, data):
@@ -72,10 +68,10 @@ def test_formats(tmp_path, data):
 
 
 def test_packed(tmp_path):
-  assert_whole(read(file(tmp_path, gzip.compress(content()), "vectors.txt.gz")))
+  assert_whole(read(file(tmp_path, gzip.compress(joined(ROWS)), name="vectors.txt.gz")))
   archive = tmp_path / "glove.zip"
   with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-    out.writestr("folder/a.txt", content())
+    out.writestr("folder/a.txt", joined(ROWS))
   assert_whole(read(archive))
   with zipfile.ZipFile(archive, "a") as out:
     out.writestr("b.txt", "x 1 2\n")
@@ -88,7 +84,7 @@ def test_packed(tmp_path):
 
 
 def test_only_the_vocabulary_is_kept(tmp_path):
-  path = file(tmp_path, content())
+  path = file(tmp_path, joined(ROWS))
   assert as_dict(read(path, {"ice", "Caves", "absent"})) == {
     "ice": VALUES["ice"],
     "Caves": VALUES["Caves"],
@@ -126,9 +122,9 @@ def test_malformed_rows_are_counted(tmp_path, row):
     (b"\x00\x01 " * 99, "a .bin as text"),
     (b"x 2 3\na 1 2 3\nb 2 3 4\n", "2 of 3 rows are malformed.*row 2: not a word and 2 numbers"),
     (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
-    (content([*many(198), "a", "b 1"]) + content(["c"]), "3 of 201 rows are malformed"),
-    (content(["a b c d", *["some words of a text"] * 50]), "51 of 51 rows.*could not convert"),
-    (gzip.compress(content(many()))[:-20], "cut off or damaged"),
+    (joined([*many(198), "a", "b 1"]) + joined(["c"]), "3 of 201 rows are malformed"),
+    (joined(["a b c d", *["some words of a text"] * 50]), "51 of 51 rows.*could not convert"),
+    (gzip.compress(joined(many()))[:-20], "cut off or damaged"),
     (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
   ],
 )
@@ -198,7 +194,7 @@ def test_a_large_file_is_streamed(tmp_path):
 
 
 def test_what_vectors_were_trained_on_is_read_with_them(tmp_path):
-  path = file(tmp_path, content())
+  path = file(tmp_path, joined(ROWS))
   told = {"dataset": "sample", "bytes": path.stat().st_size}
   (tmp_path / "vectors.txt.json").write_text(json.dumps(told))
   assert read(path).statistics["trained_on"] == {"dataset": "sample"}

@@ -9,7 +9,7 @@ from as2jax.data.readers import asnq as grouping
 from as2jax.data.readers.asnq import iterate_asnq, iterate_rows, write_asnq
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
-from tests.file_damage import check_refusals, written
+from tests.file_damage import check_refusals, joined, written
 
 ROWS = (
   'who made "it" ?\tAnn made it .\t4',
@@ -24,12 +24,8 @@ def read(path, **how):
   return tuple(iterate_asnq(path, **how))
 
 
-def content(rows=ROWS, end="\n") -> bytes:
-  return "".join(row + end for row in rows).encode()
-
-
 def test_class_4_alone_is_positive(tmp_path):
-  first, second = read(written(tmp_path, content()))
+  first, second = read(written(tmp_path, joined(ROWS)))
   assert (first.id, first.text) == ("q1", 'who made "it" ?')
   assert [(c.id, c.text, c.label) for c in first.candidates] == [
     ("q1-0", "Ann made it .", 1),
@@ -42,7 +38,7 @@ def test_class_4_alone_is_positive(tmp_path):
 def test_context_where_the_file_has_it(tmp_path):
   header = "question\tcandidate\tlabel\tprevious\tnext\ttitle"
   rows = ["q ?\tone .\t4\t\ttwo .\tT", "q ?\ttwo .\t3\tone .\tthree .\tT"]
-  (question,) = read(written(tmp_path, content([header, *rows])))
+  (question,) = read(written(tmp_path, joined([header, *rows])))
   one, two = question.candidates
   assert (one.previous, one.next, one.title, one.next_label) == ("", "two .", "T", 0)
   assert (two.previous, two.previous_label) == ("one .", 1)
@@ -50,20 +46,20 @@ def test_context_where_the_file_has_it(tmp_path):
 
 
 def test_what_is_written_is_read(tmp_path):
-  path, copy = written(tmp_path, content()), tmp_path / "copy"
+  path, copy = written(tmp_path, joined(ROWS)), tmp_path / "copy"
   assert write_asnq(copy, iterate_rows(path)) == len(ROWS)
   assert read(copy) == read(path)
   with pytest.raises(InputError, match="a label of 1, 2, 3, 4"):
-    write_asnq(copy, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))))
-  assert read(copy) == read(written(tmp_path, content()))
+    write_asnq(copy, iterate_rows(written(tmp_path, joined([*ROWS, "q\ts\t5"]))))
+  assert read(copy) == read(written(tmp_path, joined(ROWS)))
 
 
 @pytest.mark.parametrize("pass_rows", [1, 2, 100])
 def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, pass_rows):
   monkeypatch.setattr(grouping, "PASS_ROWS", pass_rows)
   mixed = [ROWS[i] for i in (3, 0, 4, 1, 2)]
-  end, it = read(written(tmp_path, content(mixed)))
-  whole_it, whole_end = read(written(tmp_path, content()))
+  end, it = read(written(tmp_path, joined(mixed)))
+  whole_it, whole_end = read(written(tmp_path, joined(ROWS)))
   for actual, whole in ((it, whole_it), (end, whole_end)):
     assert actual.text == whole.text
     assert [(c.text, c.label) for c in actual.candidates] == [
@@ -73,18 +69,18 @@ def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, p
 
 
 BROKEN = {
-  "two columns": (content([*ROWS[:2], "q ?\ts"]), 3, "2 columns in"),
-  "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "a label of 1, 2, 3, 4"),
-  "no question": (content([ROWS[0], " \ts .\t1"]), 2, "expected a question, a sentence"),
-  "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "expected a question, a sentence"),
-  "cut off": (content()[:-9], 5, "it may be cut off"),
-  "header only": (content(["question\tsentence\tlabel"]), 1, "nothing follows the header"),
-  "unknown header": (content(["question\ttext\tlabel"]), 1, "the fields are"),
+  "two columns": (joined([*ROWS[:2], "q ?\ts"]), 3, "2 columns in"),
+  "label 0": (joined([ROWS[0], "q ?\ts .\t0"]), 2, "a label of 1, 2, 3, 4"),
+  "no question": (joined([ROWS[0], " \ts .\t1"]), 2, "expected a question, a sentence"),
+  "no sentence": (joined([ROWS[0], "q ?\t\t1"]), 2, "expected a question, a sentence"),
+  "cut off": (joined(ROWS)[:-9], 5, "it may be cut off"),
+  "header only": (joined(["question\tsentence\tlabel"]), 1, "nothing follows the header"),
+  "unknown header": (joined(["question\ttext\tlabel"]), 1, "the fields are"),
   "empty": (b"", " is empty", ""),
 }
 
 
-JUNK, WHOLE = (), (content(), content(end="\r\n"))
+JUNK, WHOLE = (), (joined(ROWS), joined(ROWS, end="\r\n"))
 
 
 def check_counts(questions, data: bytes):
@@ -127,7 +123,7 @@ BROKEN_CSV = {
   "not closed": (commas(*CONTEXT_ROWS).replace(b"Three", b'"Three', 1), 2, "not a line of CSV"),
   "empty line": (commas(CONTEXT_ROWS[2]) + b"\n" + commas(), 3, "0 columns in"),
   "label": (commas(CONTEXT_ROWS[2][:6] + (2,)), 2, "a label of 0, 1"),
-  "tabs": (content(), 1, "the fields are"),
+  "tabs": (joined(ROWS), 1, "the fields are"),
   "header only": (commas(), 1, "nothing follows the header"),
 }
 

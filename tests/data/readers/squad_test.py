@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import file_damage
 import pytest
 import tiny
 
@@ -52,9 +53,7 @@ def encoded(content) -> bytes:
 
 
 def written(folder: Path, content) -> Path:
-  path = folder / "dev-v1.1.json"
-  path.write_bytes(encoded(content))
-  return path
+  return file_damage.written(folder, encoded(content), "dev-v1.1.json")
 
 
 def test_the_pool_holds_each_sentence_of_a_paragraph_once(tmp_path):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import tiny
-from file_damage import written
+from file_damage import joined, written
 
 from as2jax.data.readers.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa
 
@@ -41,12 +41,8 @@ FULL = (
 )
 
 
-def content(lines=BARE, end="\n") -> bytes:
-  return "".join(line + end for line in lines).encode()
-
-
 def test_reads_questions_in_treebank_spelling(tmp_path):
-  first, empty, last = read(written(tmp_path, content()))
+  first, empty, last = read(written(tmp_path, joined(BARE)))
   assert (first.id, first.text) == ("1", "Who sold `` ice '' ?")
   assert [c.id for c in first.candidates] == ["1-0", "1-1", "1-2"]
   assert [c.label for c in first.candidates] == [1, 0, 0]
@@ -56,7 +52,7 @@ def test_reads_questions_in_treebank_spelling(tmp_path):
 
 
 def test_a_candidate_without_text_is_skipped_and_reported(tmp_path, caplog):
-  lines = content((*BARE[:8], "", *BARE[9:]))  # of 1-1
+  lines = joined((*BARE[:8], "", *BARE[9:]))  # of 1-1
   (first, _, _) = read(written(tmp_path, lines))
   assert [c.id for c in first.candidates] == ["1-0", "1-2"]  # the others keep their ids
   assert "skipped 1 candidates without text (the first on line 8)" in caplog.text
@@ -64,15 +60,15 @@ def test_a_candidate_without_text_is_skipped_and_reported(tmp_path, caplog):
 
 def changed(old: str, *new: str) -> bytes:
   at = BARE.index(old)
-  return content((*BARE[:at], *new, *BARE[at + 1 :]))
+  return joined((*BARE[:at], *new, *BARE[at + 1 :]))
 
 
 BROKEN = {
-  "not UTF-8": (content().replace(b"merchant", b"m\xe9rchant"), 6, "not UTF-8"),
+  "not UTF-8": (joined(BARE).replace(b"merchant", b"m\xe9rchant"), 6, "not UTF-8"),
   "another file": (b"question\tcandidate\tlabel\n", 1, "where <QApairs id='1'> should begin"),
-  "no question": (content((*BARE[:1], *BARE[4:])), 2, "has no text first"),
+  "no question": (joined((*BARE[:1], *BARE[4:])), 2, "has no text first"),
   "empty question": (changed("Where\tis\tice\t?", " "), 16, "has no text first"),
-  "two questions": (content((*BARE[:4], *BARE[1:])), 5, "has no text first, or two"),
+  "two questions": (joined((*BARE[:4], *BARE[1:])), 5, "has no text first, or two"),
   "id twice": (
     changed("<QApairs id='7'>", "<QApairs id='1'>"),
     20,
@@ -85,12 +81,12 @@ BROKEN = {
     "where <question>, <positive>, <negative> or </QApairs> should begin",
   ),
   "no end": (changed("</positive>"), 7, "<negative> inside the <positive>"),
-  "cut between blocks": (content(BARE[:-1]), 26, "the file ends inside a <QApairs>"),
+  "cut between blocks": (joined(BARE[:-1]), 26, "the file ends inside a <QApairs>"),
 }
 
 
 JUNK = (b"<negative>\n", b"</positive>\n", b"\t")
-WHOLE = (content(BARE), content(FULL))
+WHOLE = (joined(BARE), joined(FULL))
 
 
 def check_counts(questions, data: bytes):

@@ -1,4 +1,4 @@
-from file_damage import written
+from file_damage import joined, written
 
 from as2jax.data.readers.yahoo import BLOCK, iterate_yahoo
 
@@ -15,12 +15,8 @@ HEADER = "question\tanswer\tlabel"
 ROWS = [*rows("how to make ice"), *rows("how to make ice", 3), *rows("how to sell it", 4)]
 
 
-def content(*lines: str, end="\n") -> bytes:
-  return "".join(line + end for line in lines or ROWS).encode()
-
-
 def test_five_rows_are_a_question(tmp_path):
-  first, second, third = read(written(tmp_path, content()))
+  first, second, third = read(written(tmp_path, joined(ROWS)))
   assert (first.id, first.text, second.text) == ("q1", "how to make ice", "how to make ice")
   assert [c.id for c in second.candidates] == ["q2-0", "q2-1", "q2-2", "q2-3", "q2-4"]
   assert [c.label for c in second.candidates] == [0, 0, 0, 1, 0]
@@ -28,7 +24,7 @@ def test_five_rows_are_a_question(tmp_path):
 
 
 def changed(number: int, line: str) -> bytes:
-  return content(*ROWS[:number], line, *ROWS[number + 1 :])
+  return joined([*ROWS[:number], line, *ROWS[number + 1 :]])
 
 
 BROKEN = {
@@ -38,13 +34,13 @@ BROKEN = {
   "another question in a block": (changed(2, "who\ta\t0"), 3, "row 3 of 5 of a question"),
   "two positives": (changed(2, "how to make ice\ta\t1"), 5, "rows have 2 labels 1"),
   "no positive": (changed(0, "how to make ice\ta\t0"), 5, "rows have 0 labels 1"),
-  "cut off": (content(*ROWS[:-1]), 14, "the last question has 4 rows of 5"),
-  "cut in a row": (content()[:-3], 15, "may be cut off"),
-  "header only": (content(HEADER), 1, "has 0 rows of 5"),
+  "cut off": (joined(ROWS[:-1]), 14, "the last question has 4 rows of 5"),
+  "cut in a row": (joined(ROWS)[:-3], 15, "may be cut off"),
+  "header only": (joined([HEADER]), 1, "has 0 rows of 5"),
 }  # fmt: skip
 
 
-JUNK, WHOLE = (b"\t", b"1", b"0"), (content(),)
+JUNK, WHOLE = (b"\t", b"1", b"0"), (joined(ROWS),)
 
 
 def check_counts(questions, data: bytes):
