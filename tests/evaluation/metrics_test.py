@@ -1,6 +1,7 @@
 import itertools
 import math
 
+import ir_measures
 import numpy as np
 import pytest
 import pytrec_eval
@@ -93,38 +94,25 @@ def test_expected_is_the_mean_over_all_orders_of_ties_and_ranges_are_theirs(leve
       assert spread[metric] == pytest.approx((value.min(), value.max(), tied))
 
 
-# Name -> kind, least label that is right, last rank that counts.
-GRADED = {
-  "nDCG": ("ndcg", 1, 99), "nDCG@3": ("ndcg", 1, 3), "AP": ("ap", 1, 99), "AP@4": ("ap", 1, 4), "AP(rel=2)": ("ap", 2, 99),
-  "RR": ("rr", 1, 99), "RR@2": ("rr", 1, 2), "R@100": ("r", 1, 100), "R(rel=2)@2": ("r", 2, 2), "P@5": ("p", 1, 5),
-}  # fmt: skip
-
-
-def plain(kind, least, cut, ranked, judged):
-  """A measure of one order of labels by its definition, in plain Python."""
-  gain = lambda labels: sum(max(x, 0) / math.log2(i + 2) for i, x in enumerate(labels[:cut]))
-  if kind == "ndcg":
-    return gain(ranked) / (gain(sorted(judged, reverse=True)) or 1)
-  hits = [rank for rank, label in enumerate(ranked[:cut], 1) if label >= least]
-  right = sum(label >= least for label in judged) or 1
-  precise = sum((i + 1) / rank for i, rank in enumerate(hits))
-  found = {"p": len(hits) / cut, "r": len(hits) / right, "ap": precise / right}
-  return found.get(kind, 1 / hits[0] if hits else 0)
+GRADED = "nDCG nDCG@3 AP AP@4 AP(rel=2) RR RR@2 R@100 R(rel=2)@2 P@5".split()
 
 
 def test_graded_measures_are_the_mean_over_orders_of_ties():
-  """Labels reach from -1 to 3, and some right candidates are not ranked; by ir_measures in compare_test."""
-  random = np.random.default_rng(5)
+  """Labels reach from -1 to 3, some right candidates are not ranked; each order by ir_measures."""
+  measures, random = list(map(ir_measures.parse_measure, GRADED)), np.random.default_rng(5)
   for _ in range(60):
     size = int(random.integers(1, 7))
     label, score = random.integers(-1, 4, size), random.integers(0, 3, size)
     every, best_first = [*label, 1, 2], sorted(score, reverse=True)
-    orders = map(list, itertools.permutations(range(size)))
-    ranked = [label[order] for order in orders if list(score[order]) == best_first]
-    found = metrics.judged([score], [label], [np.array(every)], list(GRADED))
-    for name, rule in GRADED.items():
-      mean = np.mean([plain(*rule, one, every) for one in ranked])
-      assert found[name] == pytest.approx(mean, abs=1e-12), name
+    qrels, run = [], []  # a question an order
+    for n, order in enumerate(map(list, itertools.permutations(range(size)))):
+      if list(score[order]) == best_first:
+        qrels += [ir_measures.Qrel(str(n), str(d), int(x)) for d, x in enumerate(every)]
+        run += [ir_measures.ScoredDoc(str(n), str(d), -rank) for rank, d in enumerate(order)]
+    found = metrics.judged([score], [label], [np.array(every)], GRADED)
+    means = ir_measures.calc_aggregate(measures, qrels, run)
+    for name, measure in zip(GRADED, measures, strict=True):
+      assert found[name] == pytest.approx(means[measure], abs=1e-12), name
   for name in ("P", "R", "nDCG(rel=2)@10", "RR@0", "AP@", "ERR@10", "map@10@10"):
     with pytest.raises(InputError, match="is no measure: use nDCG"):
       metrics.Measure.of(name)
