@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny_encoders
 
 from as2jax.layers.decoder import BagDecoder, GRUDecoder, log_likelihood
 
@@ -31,8 +32,7 @@ def decoder(kind="gru", tied=True, chunk=0):
 
 def params(module):
   shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *ARGUMENTS))["params"]
-  rng = np.random.default_rng(1)
-  return jax.tree.map(lambda x: rng.normal(0, 0.5, x.shape).astype(np.float32), shapes)
+  return tiny_encoders.drawn(shapes, 0.5)
 
 
 def on_device(values):
