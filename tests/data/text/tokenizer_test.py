@@ -1,4 +1,5 @@
 import csv
+import functools
 import io
 import json
 import pathlib
@@ -46,11 +47,7 @@ def bert_folder(folder: pathlib.Path, tokens=BERT_TOKENS, **settings) -> pathlib
   return folder
 
 
-def roberta_folder(folder: pathlib.Path) -> pathlib.Path:
-  folder.mkdir(exist_ok=True)
-  tiny_encoders.byte_pairs(folder)
-  (folder / "config.json").write_text('{"model_type": "roberta"}')
-  return folder
+roberta_folder = functools.partial(tiny_encoders.folder, "roberta")
 
 
 def xlnet_pieces() -> list[tuple[str, float]]:
