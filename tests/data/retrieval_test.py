@@ -12,14 +12,7 @@ from as2jax.data.dataset import Dataset
 from as2jax.data.dataset import load as load_named
 from as2jax.data.readers.squad import part, read_parts
 from as2jax.data.record import Candidate, Passage, Pool, Query, Question
-from as2jax.data.retrieval import (
-  one_per_text,
-  pool_of,
-  retrieval,
-  ruled,
-  with_candidates,
-  with_paragraph,
-)
+from as2jax.data.retrieval import pool_of, retrieval, ruled, with_candidates, with_paragraph
 from as2jax.data.user_files import WITH_NEGATIVES
 from as2jax.runtime.errors import InputError
 
@@ -69,12 +62,18 @@ def test_text_rules_reach_the_pool():
 
 
 def test_questions_that_text_rules_make_equal_are_one_query():
-  queries = (Query("a", "Which ONE ?", ("p1",), (1,)), Query("b", "which one ?", ("p2",), (2,)))
+  queries = (
+    Query("a", "Which ONE ?", ("p0", "p1"), (2, 1)),
+    Query("b", "why ?", ("p2",), (1,)),
+    Query("c", "which one ?", ("p1",), (1,)),
+    Query("d", "Which one ?", ("p2", "p1"), (2, 1)),
+  )
   pools = {"train": Pool(PASSAGES, queries), "test": Pool(PASSAGES, queries)}
   data = Dataset("made", pools, "pool", "", {})
   actual = retrieval(data, negatives="none", text_rules=("lowercase",)).pools
-  assert actual["test"].queries == (Query("a", "which one ?", ("p2", "p1"), (2, 1)),)
-  assert [query.id for query in actual["train"].queries] == ["a", "b"]
+  one = Query("a", "which one ?", ("p1", "p0", "p2"), (3, 2, 2))  # by their votes
+  assert actual["test"].queries == (one, queries[1])
+  assert [query.id for query in actual["train"].queries] == ["a", "b", "c", "d"]
   plain = retrieval(data, negatives="none", text_rules=()).pools
   assert plain["test"].queries == queries
 
@@ -168,18 +167,6 @@ def test_the_parts_of_squad():
   assert actual.contents["test"] == "official"  # dev-v1.1, by its SHA-256
   made = retrieval(actual, negatives="none", text_rules=())
   assert made.contents == actual.contents
-
-
-def test_one_query_a_text():
-  queries = (
-    Query("a", "who ?", ("p0", "p1"), (2, 1)),
-    Query("b", "why ?", ("p2",), (1,)),
-    Query("c", "who ?", ("p1",), (1,)),
-    Query("d", "who ?", ("p2", "p1"), (2, 1)),
-  )
-  who, why = one_per_text(queries)
-  assert who == Query("a", "who ?", ("p1", "p0", "p2"), (3, 2, 2))
-  assert why == queries[1]
 
 
 def test_the_two_kinds_are_not_mixed_up():
