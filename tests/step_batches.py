@@ -8,7 +8,9 @@ import numpy as np
 import tiny
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import fit_batcher, stack
+from as2jax.data.batches.batcher import Column, fit_batcher, stack
+from as2jax.data.inputs.document_position import DocumentPosition
+from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import UnitTable, build_units
 from as2jax.data.text.tokenizer import load_tokenizer
@@ -28,12 +30,17 @@ def questions(n=12):
     Question(
       f"Q{i}",
       text(4) + f" {i}",
-      tuple(
-        Candidate(f"D{i}-{j}", text(int(rng.integers(3, 9))) + f" {i} {j}", int(j % 3 == 0))
-        for j in range(4)
-      ),
+      document(i, [text(int(rng.integers(3, 9))) + f" {i} {j}" for j in range(4)]),
     )
     for i in range(n)
+  )
+
+
+def document(i, sentences):
+  """Candidates that are the sentences of a document, of which each third is right."""
+  return tuple(
+    Candidate(f"D{i}-{j}", text, int(j % 3 == 0), previous=sentences[j - 1] if j else "")
+    for j, text in enumerate(sentences)
   )
 
 
@@ -59,14 +66,17 @@ def batcher_of(units, table, length, *, sampler, examples, packed, shards, **mor
 
 
 @functools.cache
-def batcher(layout="pairs", shards=1, accumulate=1, examples=16, count=12):
+def batcher(layout="pairs", shards=1, accumulate=1, examples=16, count=12, sampler="paper"):
   units, table = layouts.LAYOUTS[layout](questions(count))
   template = "pair" if layout == "single" else "single"
-  built = build_units(
-    units, load_tokenizer(tiny.encoder_folder()), template=template, max_length=32
-  )
-  how = {"sampler": "paper", "examples": examples, "packed": True, "shards": shards}
-  return batcher_of(built, table, 32, **how, accumulate=accumulate)
+  tokenizer, inputs = load_tokenizer(tiny.encoder_folder()), {}
+  built = build_units(units, tokenizer, template=template, max_length=32)
+  if layout == "single":
+    tables = Tables(built, table, tokenizer)
+    places = DocumentPosition().columns(None, questions(count), tables)
+    inputs[DocumentPosition.name] = Column("example", places)
+  how = {"sampler": sampler, "examples": examples, "packed": True, "shards": shards}
+  return batcher_of(built, table, 32, **how, accumulate=accumulate, inputs=inputs)
 
 
 def batch(seeds=(0,), step=0, **settings):

@@ -91,6 +91,18 @@ def tokens(shards: int = 1, rows: int = 2, length: int = 8):
   return Tokens(**{k: jax.numpy.asarray(v) for k, v in arrays.items()})
 
 
+def random_variables(model, batch):
+  """Random values for all variables of a model, so that no term vanishes."""
+  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), batch)
+  rng = np.random.default_rng(0)
+
+  def draw(path, x):
+    centre, spread = (1, 0.1) if path[-1].key in ("scale", "var") else (0, 0.3)
+    return jax.numpy.asarray(rng.normal(centre, spread, x.shape), np.float32)
+
+  return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def init(model, batch):
   """A model's variables in one program: op by op it takes a second to compile."""

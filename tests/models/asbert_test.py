@@ -6,31 +6,12 @@ import numpy as np
 import step_batches
 import tiny
 
-from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import Column
 from as2jax.data.inputs.document_position import DocumentPosition
-from as2jax.data.inputs.protocol import Tables
-from as2jax.data.record import Candidate, Question
-from as2jax.data.text.tokenise import build_units
-from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.layers import vectors
 from as2jax.models import biencoder
 from as2jax.models.asbert import Siamese, Triplet
 from as2jax.models.biencoder import SentenceBert
 from as2jax.models.crossencoder import CrossEncoder
-
-TEXTS = [[f"{'the cat ate fish ' * (1 + (i + j) % 4)}{i} {j}" for j in range(4)] for i in range(3)]
-QUESTIONS = tuple(
-  Question(
-    f"Q{i}",
-    f"what did the cat number {i} eat",
-    tuple(
-      Candidate(f"D{i}-{j}", text, int(j == 1), previous=texts[j - 1] if j else "")
-      for j, text in enumerate(texts)
-    ),
-  )
-  for i, texts in enumerate(TEXTS)
-)
 
 
 def make(kind, encoder):
@@ -42,22 +23,10 @@ def make(kind, encoder):
 
 
 def batch(kind):
-  """All examples of QUESTIONS in one micro-batch."""
+  """All examples of three questions in one micro-batch."""
   layout = {"triplet": "triplets", "siamese": "pairs", "cross": "single"}[kind]
-  units, table = layouts.LAYOUTS[layout](QUESTIONS)
-  tokenizer = load_tokenizer(tiny.encoder_folder())
-  built = build_units(
-    units, tokenizer, max_length=64, template="pair" if kind == "cross" else "single"
-  )
-  inputs = {}
-  if kind == "cross":
-    values = DocumentPosition().columns(None, QUESTIONS, Tables(built, table, tokenizer))
-    inputs[DocumentPosition.name] = Column("example", values)
-  how = {"sampler": "ordered", "examples": len(table), "packed": True, "shards": 1}
-  b = step_batches.batcher_of(built, table, 64, **how, inputs=inputs)
-  plan = b.plan(b.sampler.blocks(), 0, 0)
-  assert len(plan) == 1
-  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0))
+  whole = step_batches.batch(layout=layout, examples=12, count=3, sampler="ordered")
+  return jax.tree.map(lambda x: jnp.asarray(x[0, 0]), whole)
 
 
 def test_scores_at_training_are_those_at_ranking():
@@ -132,10 +101,7 @@ def test_slots_without_a_text_have_no_vector_in_spite_of_biases():
     normalize=True,
   )
   example_batch = jax.tree.map(lambda x: jnp.asarray(x[0, 0]), step_batches.batch())
-  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), example_batch)
-  rng = np.random.default_rng(0)
-  draw = lambda x: jnp.asarray(rng.normal(0, 0.3, x.shape), jnp.float32)
-  variables = jax.tree.map(draw, shapes)
+  variables = tiny.random_variables(model, example_batch)
   units = tiny.apply(model, variables, example_batch, method=SentenceBert.encode).units
   actual, used = np.asarray(units), np.asarray(example_batch.units.id) >= 0
   assert used.any() and not used.all() and not actual[~used].any()
