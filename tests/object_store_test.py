@@ -2,6 +2,7 @@
 
 import fsspec
 import pytest
+import tiny_systems
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -9,7 +10,6 @@ from as2jax.data import trec_files
 from as2jax.evaluation import results
 from as2jax.inference import modes, reevaluate
 from as2jax.runtime.errors import InputError
-from configs import wikiqa_baseline
 
 
 class ObjectStore(MemoryFileSystem):
@@ -48,11 +48,9 @@ def bucket(monkeypatch):
   return "gs://bucket/runs"
 
 
-def config(name="bm25"):
-  job_config = wikiqa_baseline.get_config(f"{name},sample")
-  job_config.evaluation.splits, job_config.log.tensorboard = ("test",), False
-  job_config.compilation_cache = "off"
-  return job_config.lock()
+def config(name="bm25", **changes):
+  settings = {"evaluation__splits": ("test",), "log__tensorboard": False, **changes}
+  return tiny_systems.config(name, compilation_cache="off", **settings)
 
 
 def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
@@ -63,9 +61,7 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
   assert results.read(workdir)["metrics"] == local["metrics"]
   for name in ("eval/test/run.trec", "eval/test/qrels.trec", "eval/test/per_question.tsv"):
     assert (epath.Path(workdir) / name).read_bytes() == (tmp_path / name).read_bytes()
-  again = config().copy_and_resolve_references()
-  again.mode = "evaluate"
-  assert reevaluate.reevaluate(again, workdir)["metrics"] == {
+  assert reevaluate.reevaluate(config(mode="evaluate"), workdir)["metrics"] == {
     name: entry for name, entry in local["metrics"].items() if "/test]" in name
   }
   assert trec_files.read_run(f"{workdir}/eval/test/run.trec")

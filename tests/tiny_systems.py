@@ -24,7 +24,9 @@ def config(system: str, **overrides):
   `system` is one of `SYSTEMS`, or a ranker without parameters as its config file has it.
   """
   if system in recipes.LEXICAL:
-    return wikiqa_baseline.get_config(f"{system},sample").lock()
+    job_config = wikiqa_baseline.get_config(f"{system},sample")
+    job_config.update_from_flattened_dict(_with_dots(overrides))
+    return job_config.lock()
   own = {"cosine": _cosine, "loct": _loct, "cete": _cete, "cross_vae": _cross_vae}
   own |= {"m2snet": _m2snet, "cassie": lambda: tiny_cassie.run_config("cassie")}
   job_config = own[system]() if system in own else tiny.config(system)
@@ -35,9 +37,12 @@ def config(system: str, **overrides):
     job_config.log.update({"steps": 1, "tensorboard": False, "report": False})
     job_config.data.train_fraction = FRACTION.get(system, 0.08)
     job_config.compilation_cache = "off"
-    for key, value in overrides.items():
-      job_config.update_from_flattened_dict({key.replace("__", "."): value})
+    job_config.update_from_flattened_dict(_with_dots(overrides))
   return job_config.lock()
+
+
+def _with_dots(overrides):
+  return {key.replace("__", "."): value for key, value in overrides.items()}
 
 
 def _cosine():

@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import tiny_systems
 
 from as2jax.commands import app
 from as2jax.data import load, neighbours
@@ -10,7 +11,6 @@ from as2jax.data.dataset import dataset
 from as2jax.evaluation import results
 from as2jax.experiments import order
 from as2jax.experiments.order import Changed
-from configs import wikiqa_baseline
 
 QUESTIONS = dataset("sample", "dev").questions
 
@@ -49,9 +49,7 @@ def test_each_change_touches_what_it_names():
 
 def test_a_config_names_what_is_trained_with():
   def splits(kind):
-    config = wikiqa_baseline.get_config("bm25,sample")
-    config.data.neighbours = kind
-    return load.load(config.data).splits
+    return load.load(tiny_systems.config("bm25", data__neighbours=kind).data).splits
 
   plain, read = splits("given"), splits("dropped")
   assert read["dev"] == plain["dev"]

@@ -6,6 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 import tiny
+from tiny_systems import config
 
 from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question
@@ -196,13 +197,6 @@ def test_document_order_wants_the_order_of_a_document():
     scorer.score([apart])
   with pytest.raises(InputError, match="a pool has no order"):
     scorer.over_pool([one])
-
-
-def config(name, **overrides):
-  job_config = tiny.config("triplet", **overrides)
-  with job_config.unlocked():
-    job_config.model, job_config.loss = {"name": name}, {"name": "none"}
-  return job_config.lock()
 
 
 HEADER = ("question", "candidate", "label")

@@ -12,9 +12,9 @@ import zlib
 
 import numpy as np
 import pytest
+import tiny_systems
 
 from as2jax.commands import app
-from as2jax.config import base, check, recipes
 from as2jax.data import dataset as datasets
 from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
@@ -23,7 +23,6 @@ from as2jax.inference import modes
 from as2jax.inference.open import open_run
 from as2jax.report import make, runs
 from as2jax.report.runs import licence
-from configs import wikiqa_baseline
 
 SECTIONS = ["verdict", "answering", "questions", "explanations", "identity"]
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\"'& שלום 🧊"
@@ -78,11 +77,9 @@ def hostile_run(folder):
       )
   file = folder / "own.tsv"
   file.write_text("\n".join(rows) + "\n")
-  config = recipes.baseline(base.get_config(), "word_overlap")
-  config.data.name, config.data.test, config.data.dev = "files", str(file), str(file)
-  config.data.train = str(file)
-  config.evaluation.splits = ("dev", "test")
-  check.check(config.lock())
+  files = {f"data__{split}": str(file) for split in ("train", "dev", "test")}
+  splits = {"evaluation__splits": ("dev", "test")}
+  config = tiny_systems.config("word_overlap", data__name="files", **files, **splits)
   target = folder / "<img src=x onerror=alert(2)>"
   modes.run(config, str(target))
   return target
@@ -249,11 +246,9 @@ def test_each_question_has_its_values_and_packed_candidates(page_of_two, finishe
 def test_a_pools_questions_have_what_both_systems_found(tmp_path):
   folders = []
   for name in ("bm25", "word_overlap"):
-    config = wikiqa_baseline.get_config(f"{name},sample")
-    config.evaluation.task, config.select = "retrieve", "mrr"
-    config.log.report = name == "bm25"
+    over_pool = {"evaluation__task": "retrieve", "select": "mrr", "log__report": name == "bm25"}
     folders.append(tmp_path / name)
-    modes.run(config.lock(), str(folders[-1]))
+    modes.run(tiny_systems.config(name, **over_pool), str(folders[-1]))
   assert [(folder / make.NAME).exists() for folder in folders] == [True, False]
   make.make(list(map(str, folders)), tmp_path / "x.html")
   shown = Page((tmp_path / "x.html").read_text())
