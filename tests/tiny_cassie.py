@@ -1,6 +1,7 @@
 """A small CASSIE, and batches of random units with words: what its tests share."""
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import tiny
 from flax import linen as nn
 
-from as2jax.data.batches.batch import Batch, Examples, Tokens, Units, Words
+from as2jax.data.batches.batch import Batch, Examples, Words
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.models.cassie import Cassie, CassieLoss
@@ -127,48 +128,45 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
 
   `least`: rows, slots of units and slots of words at least, so that batches have one shape.
   """
+  from tiny_transformers import lay  # which imports this module
+
   flat = [[c for row in rows for c in row] for rows in shards]
-  rows = max(least[0], max(len(s) for s in shards) + spare)
-  slots = max(least[1], max(len(s) for s in flat) + spare)
+  rows = max(least[0], max(map(len, shards)) + spare)
+  most = max(map(len, flat))
+  slots = max(least[1], most + spare)
   words = max(least[2], max(sum(len(c.keep) for c in s) for s in flat) + spare)
-  k = len(flat[0][0].labels)
+  numbers, places, cases = itertools.count(), [], sum(flat, [])
+  for shard in shards:
+    places += [[next(numbers) for _ in row] for row in shard] + [[]] * (rows - len(shard))
+
+  def laid(field):
+    sequences, types = [getattr(c, field) for c in cases], [c.type for c in cases]
+    split = {"shards": len(shards), "unused": slots - most}
+    return lay(sequences, places, length, **split, types=types)
+
+  tokens, units = laid("ids")
+  k = len(cases[0].labels)
   many = lambda shape, names, fill=0: {n: np.full((len(shards), *shape), fill) for n in names}
-  tokens = many((rows, length), ("ids", "segment", "position", "type", "role"))
-  units = many((slots,), ("row", "start", "length")) | many((slots,), ("id",), -1)
   spans = many((words,), ("unit", "start", "length", "role", "form"))
   inputs = many((words,), ("document_frequency", "stop_words"), 0.0)
   examples = many((slots, 1), ("members",)) | many((slots, k), ("labels",), -1)
   examples |= many((slots,), ("mask",), 0.0) | many((slots,), ("question", "answer"), -1)
-  for s, contents in enumerate(shards):
-    unit = word = 0
-    for r, cases in enumerate(contents):
-      at = 0
-      for n, c in enumerate(cases):
-        end = at + len(c.ids)
-        for name, value in (
-          ("ids", c.ids),
-          ("segment", n + 1),
-          ("role", c.role),
-          ("type", c.type),
-          ("position", np.arange(len(c.ids))),
-        ):
-          tokens[name][s, r, at:end] = value
-        for name, value in (("row", r), ("start", at), ("length", len(c.ids)), ("id", unit)):
-          units[name][s, unit] = value
-        where = slice(word, word + len(c.keep))
-        for name, value in (
-          ("unit", unit),
-          ("start", c.word_start),
-          ("length", c.word_length),
-          ("role", c.word_role),
-        ):
-          spans[name][s, where] = value
-        inputs["document_frequency"][s, where] = c.frequency
-        inputs["stop_words"][s, where] = c.keep == 0
-        examples["members"][s, unit] = unit
-        examples["labels"][s, unit], examples["mask"][s, unit] = c.labels, 1
-        examples["question"][s, unit] = examples["answer"][s, unit] = unit
-        at, unit, word = end, unit + 1, word + len(c.keep)
+  for s, contents in enumerate(flat):
+    word = 0
+    for unit, c in enumerate(contents):
+      where = slice(word, word := word + len(c.keep))
+      for name, value in (
+        ("unit", unit),
+        ("start", c.word_start),
+        ("length", c.word_length),
+        ("role", c.word_role),
+      ):
+        spans[name][s, where] = value
+      inputs["document_frequency"][s, where] = c.frequency
+      inputs["stop_words"][s, where] = c.keep == 0
+      examples["labels"][s, unit], examples["mask"][s, unit] = c.labels, 1
+      for name in ("members", "question", "answer"):
+        examples[name][s, unit] = unit
 
   def arrays(fields):
     return {
@@ -176,8 +174,8 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
     }
 
   return Batch(
-    Tokens(**arrays(tokens)),
-    Units(**arrays(units)),
+    tokens.replace(role=laid("role")[0].ids),
+    units,
     Examples(**arrays(examples)),
     Words(**arrays(spans), inputs=arrays(inputs)),
   )
@@ -185,16 +183,7 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
 
 @functools.cache
 def variables(net, k=3):
-  """Random values for everything, so that no term vanishes."""
-  example_batch = batch([[case(0, (2,) * (k + 1), (1,) * k)]])
-  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), example_batch, train=False))
-  rng = np.random.default_rng(1)
-
-  def value(path, leaf):
-    actual = rng.normal(size=leaf.shape) * (0.5 if path[-1].key in ("kernel", "word") else 0.2)
-    return jnp.asarray(actual + (path[-1].key == "scale"), jnp.float32)
-
-  return jax.tree_util.tree_map_with_path(value, shapes)
+  return tiny.random_variables(net, batch([[case(0, (2,) * (k + 1), (1,) * k)]]))
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames=("train", "method"))

@@ -87,21 +87,26 @@ def test_a_padding_node_is_part_of_the_graph():
 
 
 @pytest.mark.parametrize(
-  "kind, segments", [("bert", "four"), ("xlnet", "four"), ("lookup", "three"), ("lookup", "none")]
+  "net, rows, told_apart",
+  [
+    (model(segments="four"), 4, True),
+    (model(segments="four", encoder=xlnet()), 4, True),
+    (quick(segments="three"), 3, False),
+    (quick(segments="none"), 0, False),
+    (quick(segments="four", template="joint"), 2, False),
+    (quick(segments="ranks", template="joint"), 17, True),
+  ],
 )
-def test_segment_embeddings_enter_every_encoder(kind, segments):
-  net = {"bert": model, "lookup": quick, "xlnet": functools.partial(model, encoder=xlnet())}[kind](
-    segments=segments
-  )
+def test_segment_embeddings_enter_every_encoder(net, rows, told_apart):
+  """A sentence in the role of another is another one only where both have embeddings."""
   values = variables(net)
-  rows = {"four": 4, "three": 3, "none": 0}[segments]
   table = values["params"].get("segment_embeddings", {"embedding": np.zeros((0, 8))})["embedding"]
   assert table.shape == (rows, 8)
   example_batch = packed()
   role = jnp.where(example_batch.tokens.role == 3, 2, example_batch.tokens.role)  # next as previous
   moved = example_batch.replace(tokens=example_batch.tokens.replace(role=role))
   change = np.abs(apply(net, values, example_batch).scores - apply(net, values, moved).scores).max()
-  assert change > 1e-5 if segments == "four" else change == 0
+  assert change > 1e-5 if told_apart else change == 0
 
 
 CHANGES = {"alignment": "mean", "marginals": "uniform", "stop_words": False, "graph_layers": 0}
@@ -151,23 +156,6 @@ def test_without_context_the_graph_has_one_node():
   assert finite(gradient(net, values, example_batch))
 
 
-def test_a_picture_has_what_it_needs():
-  net, values = quick(), variables(quick())
-  example_batch = jax.tree.map(np.asarray, packed())
-  actual = jax.tree.map(np.asarray, apply(net, values, example_batch, method="align"))
-  words = example_batch.words
-  for s, u, k in ((0, 0, 0), (0, 1, 2)):
-    question, sentence = actual.units.question[s, u], actual.units.sentence[s, u, k]
-    for number, role in ((question, 0), (sentence, k + 1)):
-      real = number[number >= 0]
-      assert len(real) and (words.unit[s, real] == u).all() and (words.role[s, real] == role).all()
-    plan = np.asarray(actual.units.plan[s, u, k])
-    assert plan.sum() == pytest.approx(1, abs=1e-5)
-    assert not plan[np.asarray(question) < 0].any()
-    assert actual.units.selected[s, u, k].any()
-  np.testing.assert_array_equal(actual.scores, apply(net, values, example_batch).scores)
-
-
 def test_what_the_head_reads():
   """So wide is its input; all networks have one width within."""
   for reads in (("h",), ("r",), ("d",), ("cls",), ("h", "r", "d", "cls")):
@@ -180,19 +168,6 @@ def test_what_the_head_reads():
       assert network["hidden"]["kernel"].shape[1] == net.hidden
     scores = np.asarray(apply(net, params, packed()).scores)[packed().examples.mask > 0]
     assert np.isfinite(scores).all() and np.ptp(scores) > 0
-
-
-def test_candidates_of_joint_may_have_an_embedding_of_their_rank():
-  """Moved to another rank, a sentence is another one only where ranks have embeddings."""
-  asked = batch([[case(0, (2, 2, 2, 2), (1, 0, 0))]])
-  role = jnp.where(asked.tokens.role == 3, 2, asked.tokens.role)
-  moved = asked.replace(tokens=asked.tokens.replace(role=role))
-  for segments, rows in (("four", 2), ("ranks", 17)):
-    net = quick(template="joint", segments=segments)
-    values = variables(net)
-    assert values["params"]["segment_embeddings"]["embedding"].shape == (rows, 8)
-    change = apply(net, values, asked).scores - apply(net, values, moved).scores
-    assert (np.abs(change).max() > 1e-5) == (segments == "ranks")
 
 
 def test_token_vectors_have_read_the_embeddings_by_role():
