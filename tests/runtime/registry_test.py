@@ -214,12 +214,3 @@ REFUSED = {
 def test_what_is_out_of_range_is_refused(message):
   with pytest.raises(InputError, match=message):
     REFUSED[message]()
-
-
-def test_a_loss_that_reads_what_a_system_does_not_give_is_refused():
-  """CASSIE's node has one logit, whose softmax is 1: the cross entropy would be 0 for every batch."""
-  config = tiny.config("triplet").copy_and_resolve_references().unlock()
-  config.loss.name, config.model.name = "cross_entropy", "cassie"
-  losses.check(tiny_cassie.LOSS, tiny_cassie.quick(), config)
-  with pytest.raises(InputError, match="it reads logits, which that system does not give"):
-    losses.check(losses.SoftmaxCrossEntropy(), tiny_cassie.quick(), config)

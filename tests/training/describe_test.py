@@ -1,33 +1,24 @@
 """Configs described without weights and data: shapes are a run's, sizes as published."""
 
 import re
-from typing import ClassVar
 
 import jax
 import pytest
 import tiny
 import tiny_encoders
-from flax import linen as nn
 from ml_collections import ConfigDict
 
 from as2jax.config import jobs
-from as2jax.data.inputs.word_overlap import DocumentFrequency, StopWords
+from as2jax.data.inputs.word_overlap import DocumentFrequency
 from as2jax.experiments import compile as compiled
 from as2jax.experiments.compile import describe
-from as2jax.models.system import System
-from as2jax.runtime import registry, sharding
+from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, optimizers
 from as2jax.training import state as states
 from as2jax.training.build import load
 
 IN_BATCH = {"scale": 1.0, "similarity": "cosine"}
-
-
-def traced(config):
-  mesh = sharding.make_mesh()
-  config = compiled.scaled(config, 2)
-  return {name: trace() for name, trace in compiled.steps(describe(config), mesh)}
 
 
 @pytest.mark.parametrize(
@@ -81,8 +72,9 @@ PAPERS = """wikiqa_siamese wikiqa_triplet:roberta,large wikiqa_loct:xlnet wikiqa
 @pytest.mark.parametrize("name", PAPERS)
 def test_paper_sizes_pass_the_shapes_of_their_steps(name):
   """Of how many parameters an encoder is stands in encoders/parity_test.py and elmo_test.py."""
-  config = jobs.load(name)
-  steps = traced(config)
+  config, mesh = jobs.load(name), sharding.make_mesh()
+  described = describe(compiled.scaled(config, 2))
+  steps = {step: trace() for step, trace in compiled.steps(described, mesh)}
   assert ("train" in steps) == (config.loss.name != "none")
   for step in steps.values():  # one program: every loop has a length, no host takes part
     primitives = " ".join(re.findall(r"\w+(?=\[)", str(step.jaxpr)))
@@ -135,6 +127,7 @@ def test_every_system_of_the_papers_takes_todays_encoders(word, hidden):
     ("crossencoder", {"name": "bce"}, "the layout single; .* = siamese or m2snet$"),
     ("siamese", {"name": "ranknet", "scale": 1.0}, ""),
     ("siamese", {"name": "in_batch_softmax", **IN_BATCH}, "it reads units, .* = biencoder or se"),
+    ("cassie", {"name": "cross_entropy"}, "it reads logits, which that system does not give"),
     ("fast", {"name": "bce"}, "it reads logits, .* model.name = siamese or m2snet$"),
     ("fast", {"name": "cassie", "gamma": 0.3, "mi_self_pairs": True}, "reads node_logits, pair_"),
   ],
@@ -150,40 +143,15 @@ def test_a_loss_that_cannot_read_a_systems_outputs_is_refused(system, loss, mess
     describe(config)
 
 
-class Reader(System):
-  """Reads words and sentences in context; the least of such models."""
-
-  encoder: nn.Module
-
-  template: ClassVar[str] = "context"
-  layout: ClassVar[str] = "single"
-  score_names: ClassVar[tuple[str, ...]] = ("logit",)
-
-  @property
-  def inputs(self):
-    return (DocumentFrequency(), StopWords())
-
-
-@pytest.fixture
-def config(monkeypatch):
-  monkeypatch.setitem(registry.MODELS, "reader", f"{__name__}:Reader")
-  job_config = tiny.config("crossencoder", "grouped", data__max_length=96, batch__row_lengths=(96,))
-  with job_config.unlocked():
-    job_config.model = {"name": "reader"}
-    job_config.batch.predict_rows = 16
-  return job_config.lock()
-
-
-def test_fitted_values_are_the_run_s_for_ever(config, tmp_path):
+def test_fitted_values_are_the_run_s_for_ever(tmp_path):
   """They come from all training questions left after holding out, and then from the folder."""
-  with config.unlocked():
-    config.data.train_fraction, config.data.train_filter = 0.5, "answerable"
+  half = {"data__train_fraction": 0.5, "data__train_filter": "answerable"}
+  config = tiny.config("cassie", **half)
   first = load(config, workdir=tmp_path)
   whole = first.dataset.splits["train"]
   assert len(first.train_questions()) < len(whole)
   assert first.fitted == {"document_frequency": DocumentFrequency().fit(whole), "stop_words": None}
-  with config.unlocked():
-    config.data.holdout = 0.3
+  config = tiny.config("cassie", data__holdout=0.3, **half)
   assert load(config, workdir=tmp_path).fitted == first.fitted
   assert load(config, data=False, workdir=tmp_path).fitted == first.fitted
   other = load(config, workdir=tmp_path / "other")
