@@ -25,8 +25,6 @@ from as2jax.models.cete import FeatureBased
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.system import exported_form
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import seal
-from as2jax.training import record
 from as2jax.training.build import load
 
 TOLERANCE = 1e-4
@@ -262,16 +260,6 @@ def test_whole_or_not_at_all(trained, tmp_path, monkeypatch):
   with pytest.raises(InputError, match="cannot be written: no space left"):
     export.export(path, tmp_path / "out")
   assert not list(tmp_path.iterdir())
-
-
-def test_weights_that_changed_since_the_run_began(trained, tmp_path):
-  path, _ = trained("bert", "triplet")
-  copy = shutil.copytree(path, tmp_path / "run")
-  content = {**record.read(copy), "weights": "0" * 64}
-  (copy / "run.json").write_text(seal(content))
-  with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
-    export.export(copy, tmp_path / "out")
-  assert not (tmp_path / "out").exists()
 
 
 def test_a_changed_folder_is_refused(finished_run, tmp_path, caplog):

@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tiny
+import tiny_systems
 from ml_collections import ConfigDict
 
 from as2jax.config import base, jobs
@@ -47,13 +48,9 @@ def config(folder, model="crossencoder", **changes):
 
 
 def lexical(folder, **changes):
-  from configs import wikiqa_baseline
-
-  found = wikiqa_baseline.get_config("idf_overlap,sample")
-  files = {f"data.{split}": str(folder / f"{split}.jsonl") for split in SIZES}
-  own = {"data.name": "files", "evaluation.splits": ("test",), "log.tensorboard": False}
-  found.update_from_flattened_dict({**files, **own, **changes})
-  return found.lock()
+  files = {f"data__{split}": str(folder / f"{split}.jsonl") for split in SIZES}
+  own = {"data__name": "files", "evaluation__splits": ("test",), "log__tensorboard": False}
+  return tiny_systems.config("idf_overlap", **files, **own, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -182,16 +179,15 @@ def test_evaluating_the_own_splits_again_compares_their_data_alone(there):
   assert (there / "x/eval/test/run.trec").read_bytes() == before
 
 
-def change_epsilon(folder):
-  change_config(folder, layer_norm_eps=1e-3)
-
-
 @pytest.mark.parametrize(
   "change, words",
   [
     (add_to_weights, "weights"),
     (swap_tokens, "tokeniser"),
-    (change_epsilon, "the encoder's 'layer_norm_eps': 1e-12 then, 0.001 now"),
+    (
+      lambda x: change_config(x, layer_norm_eps=1e-3),
+      "the encoder's 'layer_norm_eps': 1e-12 then, 0.001 now",
+    ),
   ],
 )
 def test_every_use_compares_the_encoder(there, change, words):
@@ -205,6 +201,7 @@ def test_every_use_compares_the_encoder(there, change, words):
     assert Run(there / "x").ranker().rank("what is ice", ["ice"])
   with pytest.raises(InputError, match=words):
     export.export(there / "x", there / "exported")
+  assert not (there / "exported").exists()
 
 
 def test_another_best_checkpoint_is_refused(there):
@@ -258,10 +255,10 @@ def test_a_ranker_without_weights_is_its_training_data(there):
   with pytest.raises(InputError, match="the questions of 'training'"):
     Run(there / "idf").ranker()
   with pytest.raises(InputError, match="the questions of 'training'"):
-    reevaluate.reevaluate(lexical(there, **{"mode": "evaluate"}), there / "idf")
+    reevaluate.reevaluate(lexical(there, mode="evaluate"), there / "idf")
   turn_labels(there, "test")
   with pytest.raises(InputError, match="the questions of 'test'"):
-    reevaluate.reevaluate(lexical(there, **{"mode": "evaluate"}), there / "idf")
+    reevaluate.reevaluate(lexical(there, mode="evaluate"), there / "idf")
 
 
 def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
