@@ -10,17 +10,14 @@ import pytest
 import tiny
 import tiny_systems
 from flax import traverse_util
-from tiny_cassie import run_config
 
 import as2jax
 from as2jax.commands import app
-from as2jax.data import dataset, trec_files
+from as2jax.data import dataset
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference import explain, modes
 from as2jax.inference.explain import Similarity
 from as2jax.inference.run import Run
-from as2jax.runtime.errors import InputError
-from configs import wikiqa_baseline
 
 QUESTION = "Why is the Fjord's water cold?"
 CANDIDATE = "Melting glaciers feed it, so the water stays at 4 $ or $ less."
@@ -157,31 +154,6 @@ def test_plans_are_of_the_words(finished_run, tmp_path, capsys):
   assert modes_of == ["candidate", "previous"]
   files = {file.name for file in tmp_path.iterdir()}
   assert files == {"x.png", "x.candidate.tsv", "x.previous.tsv"}
-
-
-@pytest.mark.slow
-def test_a_joint_run_shows_its_candidates_in_the_rankers_order(tmp_path):
-  first = wikiqa_baseline.get_config("bm25,sample")
-  first.evaluation.splits, first.log.tensorboard = ("train", "dev", "test"), False
-  modes.run(first.lock(), str(tmp_path / "bm25"))
-  config = run_config(
-    "cassie", "joint", epochs=0, data__ranking=str(tmp_path / "bm25"), evaluation__splits=("test",)
-  )
-  modes.run(config, str(tmp_path / "joint"))
-  question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 3)
-  first = trec_files.read_run(tmp_path / "bm25" / "eval" / "test" / "run.trec")[question.id]
-  text = {c.id: c.text for c in question.candidates}
-  best = sorted(first, key=lambda c: (np.float32(first[c]), c), reverse=True)[:3]
-  run = Run(tmp_path / "joint")
-  asked = explain.from_data(run.config, question.id, "test")
-  texts = [text[c] for c in best]
-  assert [c.text for c in asked.candidates] == texts
-  two = explain.from_texts(run.config, question.text, texts[:2])
-  plans, edges = explain.Words(run, two).alignment(run.ranker())
-  assert [plan.mode for plan in plans] == ["candidate 1", "candidate 2", "candidate 3"]
-  assert plans[2].candidate == () and not edges[2].any()
-  with pytest.raises(InputError, match="given 4 times; the run reads 3"):
-    explain.from_texts(run.config, "a", list("bcde"))
 
 
 def test_a_zero_vector_has_the_cosine_0():

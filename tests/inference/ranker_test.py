@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny
+import tiny_systems
 from ml_collections import ConfigDict
 
 from as2jax.data import dataset as datasets
@@ -20,7 +21,6 @@ from as2jax.inference.open import load
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from configs import wikiqa_baseline
 
 TEXTS = ("the cat sat on the mat", "a dog came in", "nobody was there", "glaciers melt slowly")
 SYSTEMS = ("triplet", "crossencoder", "word_overlap", "idf_overlap", "bm25")
@@ -59,10 +59,6 @@ def test_a_joint_model_has_no_score_of_a_pair_and_measures_nothing_in_the_order_
   ):
     with pytest.raises(InputError, match=message):
       use()
-
-
-def questions():
-  return [q for q in datasets.load("sample").splits["test"] if q.candidates]
 
 
 def test_a_run_is_known_by_its_folder(runs, tmp_path, monkeypatch):
@@ -165,8 +161,7 @@ def test_a_ranker_is_saved_and_opened_again(trained, tmp_path):
 
 
 def test_words_are_searched_under_the_runs_rules(tmp_path):
-  config = wikiqa_baseline.get_config("bm25,sample")
-  config.data.rules = ("html", "alphanumeric")
+  config = tiny_systems.config("bm25", data__rules=("html", "alphanumeric"))
   modes.run(config, str(tmp_path / "x"))
   ranker = Run(tmp_path / "x").ranker()
   texts = ["ice &amp; snow", "the ice-cream", "snow"]
@@ -199,7 +194,7 @@ def test_nothing_compiles_after_warm_up(runs, system):
 
 def test_threads_share_a_ranker(runs):
   ranker = Run(runs / "triplet").ranker()
-  asked = questions()[:16]
+  asked = [q for q in datasets.load("sample").splits["test"] if q.candidates][:16]
   expected = [ranker.rank_many([question]) for question in asked]
   with concurrent.futures.ThreadPoolExecutor(8) as pool:
     actual = list(pool.map(lambda question: ranker.rank_many([question]), asked * 4))

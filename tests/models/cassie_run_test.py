@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tiny_systems
 from tiny_cassie import run_config
 
 from as2jax.config import jobs
@@ -9,12 +10,11 @@ from as2jax.data import dataset, trec_files
 from as2jax.data.inputs.rankings import FirstStageRanking
 from as2jax.data.user_files import read
 from as2jax.evaluation import run_scores
-from as2jax.inference import reevaluate
+from as2jax.inference import explain, reevaluate
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
-from configs import wikiqa_baseline
 
 UNION = "dev+test"
 
@@ -22,10 +22,9 @@ UNION = "dev+test"
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory):
   """A run of BM25, evaluated on every split as configs/wikiqa_cassie.py says."""
-  job_config = wikiqa_baseline.get_config("bm25,sample")
-  job_config.evaluation.splits, job_config.log.tensorboard = ("dev", "test"), False
   folder = tmp_path_factory.mktemp("bm25")
-  first = train_and_evaluate(job_config.lock(), folder)
+  settings = {"evaluation__splits": ("dev", "test"), "log__tensorboard": False}
+  first = train_and_evaluate(tiny_systems.config("bm25", **settings), folder)
   again = jobs.of_run(str(folder / "config.json"))
   again.mode, again.evaluation.splits = "evaluate", ("train", "dev", "test", UNION)
   content = reevaluate.reevaluate(again, folder)
@@ -75,14 +74,17 @@ def test_joint_reads_training_questions_in_the_order_that_it_is_told(ranker):
     build.load(run_config("cassie", data__ranking_train="shuffled"))
 
 
+def best_first(scores):
+  return sorted(scores, key=lambda c: (np.float32(scores[c]), c), reverse=True)
+
+
 def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   job_config, folder, content = joint
   ours = trec_files.read_run(folder / "eval" / "test" / "run.trec")
   first = trec_files.read_run(ranker / "eval" / "test" / "run.trec")
-  order = lambda run: sorted(run, key=lambda c: (np.float32(run[c]), c), reverse=True)
   moved = 0
   for question, scores in ours.items():
-    before, after = order(first[question]), order(scores)
+    before, after = best_first(first[question]), best_first(scores)
     assert set(after[:3]) == set(before[:3]) and after[3:] == before[3:]
     rest = [scores[c] for c in after[3:]]
     assert len(set(rest)) == len(rest) and all(x < scores[after[2]] for x in rest)
@@ -94,6 +96,23 @@ def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   by_name, first = dataset.dataset("sample", "test"), ranker / "eval" / "test" / "run.trec"
   again = reevaluate.evaluate_on(Run(folder), by_name, ranking=first)
   assert again["metrics"] == content["metrics"]
+
+
+@pytest.mark.slow
+def test_a_picture_of_joint_shows_its_candidates_in_the_rankers_order(ranker, joint):
+  run = Run(joint[1])
+  question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 3)
+  first = trec_files.read_run(ranker / "eval" / "test" / "run.trec")[question.id]
+  text = {c.id: c.text for c in question.candidates}
+  texts = [text[c] for c in best_first(first)[:3]]
+  asked = explain.from_data(run.config, question.id, "test")
+  assert [c.text for c in asked.candidates] == texts
+  two = explain.from_texts(run.config, question.text, texts[:2])
+  plans, edges = explain.Words(run, two).alignment(run.ranker())
+  assert [plan.mode for plan in plans] == ["candidate 1", "candidate 2", "candidate 3"]
+  assert plans[2].candidate == () and not edges[2].any()
+  with pytest.raises(InputError, match="given 4 times; the run reads 3"):
+    explain.from_texts(run.config, "a", list("bcde"))
 
 
 def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):
