@@ -297,18 +297,3 @@ def test_a_copied_cache_is_used(cache, tmp_path, monkeypatch):
   assert pathlib.Path(units.folder).parent == copy / "units"
   _, others = batch_of(again)
   np.testing.assert_array_equal(batches[0].tokens.ids, others[0].tokens.ids)
-
-
-def test_a_damaged_or_vanished_part_is_made_again(cache):
-  parts = build.load(config())
-  _, batches = batch_of(parts)
-  place = stored_split.folder(parts)
-  digest = record._of_data(parts, (record.TRAINING,))["data"][record.TRAINING]
-  manifest = place / "manifest.json"
-  manifest.write_text(manifest.read_text().replace("units", "unitz"))
-  again = build.load(config())
-  assert stored_split.read(again) is None
-  _, others = batch_of(again)
-  np.testing.assert_array_equal(batches[0].tokens.ids, others[0].tokens.ids)
-  assert stored_split.read(again) is not None
-  assert record._of_data(again, (record.TRAINING,))["data"][record.TRAINING] == digest

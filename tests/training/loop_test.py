@@ -80,13 +80,6 @@ def test_a_finished_run_gives_its_results_without_training(undisturbed, monkeypa
   assert train_and_evaluate(config, folder) == content
 
 
-def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
-  folder, config, content = undisturbed
-  again = reevaluate.reevaluate(small(epochs=2, mode="evaluate"), folder)
-  assert again["metrics"] == content["metrics"]
-  assert json.loads((folder / "results.json").read_text()) == content
-
-
 def test_seeds_that_train_together_stop_each_by_itself(tmp_path, monkeypatch):
   """Seed 5 stops after an epoch, seed 0 goes on: its steps and its rows are those it has taken."""
   update = loop.Tracker.update
