@@ -32,19 +32,6 @@ def refused(*arguments):
   return message
 
 
-def command(*arguments, **environment):
-  """A process of the command as a user starts it, on one device."""
-  kept = {k: v for k, v in os.environ.items() if not k.startswith(("AS2JAX", "XLA", "JAX", "HF_"))}
-  return subprocess.Popen(
-    [sys.executable, "-m", "as2jax.main", *arguments],
-    cwd=ROOT,
-    text=True,
-    env={**kept, "JAX_PLATFORMS": "cpu", "AS2JAX_ALLOCATOR": "off", **environment},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-  )
-
-
 @pytest.mark.parametrize(
   "override, key, value",
   [
@@ -191,18 +178,23 @@ def test_packages_are_looked_for_before_data_are_read(tmp_path, monkeypatch):
 def test_without_an_encoder_and_network_it_says_what_to_do(tmp_path):
   """The download goes to a closed port, as a machine without a network would fail; before data are read."""
   closed = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "all")}
+  kept = {k: v for k, v in os.environ.items() if not k.startswith(("AS2JAX", "XLA", "JAX", "HF_"))}
+  own = {"AS2JAX_DATA": "", "AS2JAX_CACHE": "cache", "HF_HOME": "hub"}
+  own = {name: str(tmp_path / folder) for name, folder in own.items()}
+  one_device = {"JAX_PLATFORMS": "cpu", "AS2JAX_ALLOCATOR": "off"}
   data = ["--config.data.name=files", "--config.data.train=absent.csv"]
+  command = [f"--config={TRIPLET}", *data, "--workdir", str(tmp_path / "x")]
   started = time.monotonic()
-  process = command(
-    *(f"--config={TRIPLET}", *data, "--workdir", str(tmp_path / "x")),
-    AS2JAX_DATA=str(tmp_path),
-    AS2JAX_CACHE=str(tmp_path / "cache"),
-    HF_HOME=str(tmp_path / "hub"),
-    no_proxy="",
-    **closed,
+  done = subprocess.run(
+    [sys.executable, "-m", "as2jax.main", *command],
+    cwd=ROOT,
+    env=kept | one_device | own | closed | {"no_proxy": ""},
+    capture_output=True,
+    text=True,
+    timeout=120,
   )
-  output, errors = process.communicate(timeout=120)
-  assert process.returncode == 2 and output == ""
+  assert done.returncode == 2 and done.stdout == ""
+  errors = done.stderr
   device, reading, error = errors.splitlines()
   about = f"{tmp_path / 'x'}: triplet, trained by triplet; CPU ("
   assert device.startswith(about) and reading == "reading", errors

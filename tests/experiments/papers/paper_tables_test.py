@@ -31,13 +31,6 @@ def all_here(monkeypatch):
   monkeypatch.setattr(paper_plan, "lacking_here", lambda config, splits: "")
 
 
-def lacks(monkeypatch, data):
-  def lacking(config, splits):
-    return f"no {data} here" if config.data.name == data else ""
-
-  monkeypatch.setattr(paper_plan, "lacking_here", lacking)
-
-
 @pytest.mark.parametrize("name", rows.paper_tables())
 def test_every_row_of_every_table_resolves(name, tmp_path):
   table = rows.load(name)
@@ -72,7 +65,8 @@ def test_a_second_stage_names_its_first(tmp_path, monkeypatch):
       assert begin["run"] == str(tmp_path / first.id) and begin["seed"] is None
       assert first.id in {its.after[0].id for its in plan["TANDA", "ASNQ"].jobs}
   assert json.loads(plan["TANDA", "ASNQ"].jobs[0].text)["warm_start"]["scope"] == "all"
-  lacks(monkeypatch, "asnq")
+  lacking = lambda config, splits: "no asnq here" if config.data.name == "asnq" else ""
+  monkeypatch.setattr(paper_plan, "lacking_here", lacking)
   without = paper_plan.plan(table, tmp_path, Choice())
   cell = without["CASSIE", "ASNQ"]
   assert cell.lacks == "it begins with configs/asnq_tanda.py: no asnq here" and not cell.jobs
