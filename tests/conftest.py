@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import gc
 import io
 import os
@@ -138,19 +139,16 @@ def trained(tmp_path_factory):
 
   from as2jax.training.loop import train_and_evaluate
 
-  folders, folder = {}, tmp_path_factory.mktemp("runs")
+  folder = tmp_path_factory.mktemp("encoders")
 
+  @functools.cache
   def run(family, model, **overrides):
-    key = (family, model, tuple(sorted(overrides.items())))
-    if key not in folders:
-      base = folder / family
-      if not base.exists():
-        tiny_encoders.folder(family, base)
-      config = tiny.from_folder(base, model, **overrides)
-      path = folder / f"run-{len(folders)}"
-      train_and_evaluate(config, path)
-      folders[key] = path, config
-    return folders[key]
+    base, path = folder / family, tmp_path_factory.mktemp("run")
+    if not base.exists():
+      tiny_encoders.folder(family, base)
+    config = tiny.from_folder(base, model, **overrides)
+    train_and_evaluate(config, path)
+    return path, config
 
   return run
 
