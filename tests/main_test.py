@@ -194,10 +194,9 @@ def test_without_an_encoder_and_network_it_says_what_to_do(tmp_path):
     timeout=120,
   )
   assert done.returncode == 2 and done.stdout == ""
-  errors = done.stderr
-  device, reading, error = errors.splitlines()
+  device, reading, error = done.stderr.splitlines()
   about = f"{tmp_path / 'x'}: triplet, trained by triplet; CPU ("
-  assert device.startswith(about) and reading == "reading", errors
+  assert device.startswith(about) and reading == "reading", done.stderr
   for part in ("as2jax: ", "bert-base-uncased", str(tmp_path / "hub"), "download", ":sample"):
-    assert part in error, errors
+    assert part in error, done.stderr
   assert time.monotonic() - started < 60
