@@ -1,5 +1,6 @@
 """The benchmarks: FLOPs, both sides' loss and vectors, ratios, records and their table. Nothing is timed."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -28,17 +29,15 @@ needs_torch = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def work():
   """Workloads over `sample` and the tiny encoder without dropout, made once each."""
-  made = {}
 
+  @functools.cache
   def get(system):
-    if system not in made:
-      config = jobs.load(f"{steps.JOBS[system]},sample")
-      config.encoder.pretrained = tiny.encoder_folder()
-      config.encoder.hidden_dropout = config.encoder.attention_dropout = 0.0
-      if "dropout" in config.model:
-        config.model.dropout = 0.0
-      made[system] = steps.from_config(system, config)
-    return made[system]
+    config = jobs.load(f"{steps.JOBS[system]},sample")
+    config.encoder.pretrained = tiny.encoder_folder()
+    config.encoder.hidden_dropout = config.encoder.attention_dropout = 0.0
+    if "dropout" in config.model:
+      config.model.dropout = 0.0
+    return steps.from_config(system, config)
 
   return get
 
