@@ -91,16 +91,21 @@ def tokens(shards: int = 1, rows: int = 2, length: int = 8):
   return Tokens(**{k: jax.numpy.asarray(v) for k, v in arrays.items()})
 
 
-def random_variables(model, batch):
-  """Random values for all variables of a model, so that no term vanishes."""
-  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), batch)
+def drawn(shapes, spread: float):
+  """Random arrays; scales and variances of a norm are around 1, with a spread of 0.1."""
   rng = np.random.default_rng(0)
 
   def draw(path, x):
-    centre, spread = (1, 0.1) if path[-1].key in ("scale", "var") else (0, 0.3)
-    return jax.numpy.asarray(rng.normal(centre, spread, x.shape), np.float32)
+    centre, width = (1, 0.1) if path[-1].key in ("scale", "var") else (0, spread)
+    return rng.normal(centre, width, x.shape).astype(np.float32)
 
   return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def random_variables(model, batch):
+  """Random values for all variables of a model, so that no term vanishes."""
+  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), batch)
+  return jax.tree.map(jax.numpy.asarray, drawn(shapes, 0.3))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -4,7 +4,6 @@ import json
 import pathlib
 
 import jax
-import numpy as np
 import tiny
 
 from as2jax.encoders import transformer_folder, weights
@@ -43,17 +42,6 @@ def encoder(folder):
   return family.module(**sizes)
 
 
-def drawn(shapes, spread: float):
-  """Random parameters; those of a norm's scale around 1, with a spread of 0.1."""
-  rng = np.random.default_rng(0)
-
-  def draw(path, x):
-    centre, width = (1, 0.1) if path[-1].key == "scale" else (0, spread)
-    return rng.normal(centre, width, x.shape).astype(np.float32)
-
-  return jax.tree_util.tree_map_with_path(draw, shapes)
-
-
 def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
   """Writes config, tokeniser and weights of a tiny encoder of a family into `path`."""
   from safetensors.numpy import save_file
@@ -63,7 +51,7 @@ def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
   (path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
   module = encoder(path)
   shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))
-  tensors = weights.to_tensors(drawn(shapes["params"], 0.3), module)
+  tensors = weights.to_tensors(tiny.drawn(shapes["params"], 0.3), module)
   save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})
   return path
 

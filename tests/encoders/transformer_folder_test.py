@@ -95,7 +95,7 @@ REFUSED = [
   (MODERNBERT, {"layer_types": KINDS[1:] + KINDS[1:2]}, "the first in every n-th layer"),
   (MODERNBERT, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is .*yarn"),
   (MODERNBERT, {"global_rope_theta": "far"}, "to float: 'far'"),
-  (MODERNBERT, {"rope_parameters": {"rope_theta": 1e4}}, "'rope_theta'.*given for each of full_att"),
+  (MODERNBERT, {"rope_parameters": {"rope_theta": 1e4}}, "'rope_theta'.*for each of full_att"),
 ]
 
 

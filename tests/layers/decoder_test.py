@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tiny_encoders
+import tiny
 
 from as2jax.layers.decoder import BagDecoder, GRUDecoder, log_likelihood
 
@@ -32,7 +32,7 @@ def decoder(kind="gru", tied=True, chunk=0):
 
 def params(module):
   shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *ARGUMENTS))["params"]
-  return tiny_encoders.drawn(shapes, 0.5)
+  return tiny.drawn(shapes, 0.5)
 
 
 def on_device(values):
