@@ -3,6 +3,7 @@ import os
 
 import numpy as np
 import pytest
+import pytrec_eval
 from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,16 @@ QUESTIONS = ["q1", "Qé", "q3"]
 CANDIDATES = [["a", "b", "c"], ["a", "\U0001f600"], []]
 SCORES = [np.array([0.1, 0.3, 0.3], np.float32), np.array([-1e-30, -np.inf], np.float32), []]
 LABELS = [np.array([1, 0, -1]), np.array([-1, -1]), []]
+
+
+def random_split(count, seed):
+  random = np.random.default_rng(seed)
+  sizes = random.integers(1, 15, count)
+  question_ids = [f"Q{i}" for i in range(count)]
+  candidate_ids = [[f"D{i}-{j}" for j in range(n)] for i, n in enumerate(sizes)]
+  scores = [np.float32(random.normal(size=n).round(1) / 3) for n in sizes]
+  labels = [random.integers(0, 2, n) for n in sizes]
+  return question_ids, candidate_ids, scores, labels
 
 
 def test_run_and_qrels_as_text(tmp_path):
@@ -50,11 +61,21 @@ def test_scores_come_back_as_the_same_float32(tmp_path_factory, values):
   assert order == sorted(names, key=lambda name: (row[name], name), reverse=True)
 
 
+def test_trec_eval_on_the_files_agrees(tmp_path):
+  question_ids, candidate_ids, scores, labels = random_split(500, seed=0)
+  trec_files.write_run(tmp_path / "run", question_ids, candidate_ids, scores, "tag")
+  trec_files.write_qrels(tmp_path / "qrels", question_ids, candidate_ids, labels)
+  with open(tmp_path / "run") as run, open(tmp_path / "qrels") as qrels:
+    judgements, ranking = pytrec_eval.parse_qrel(qrels), pytrec_eval.parse_run(run)
+  result = pytrec_eval.RelevanceEvaluator(judgements, {"map", "ndcg_cut.10"}).evaluate(ranking)
+  actual = metrics.per_question(scores, labels, candidate_ids, ties="trec")
+  for name, metric in (("map", "map"), ("ndcg_cut_10", "ndcg@10")):
+    reference = [result[question][name] for question in question_ids]
+    np.testing.assert_allclose(actual[metric], reference, rtol=0, atol=1e-12)
+
+
 def test_per_question_scores_come_back_exactly(tmp_path):
-  random = np.random.default_rng(1)
-  question_ids, sizes = [f"Q{i}" for i in range(50)], random.integers(1, 15, 50)
-  scores = [np.float32(random.normal(size=n).round(1) / 3) for n in sizes]
-  labels = [random.integers(0, 2, n) for n in sizes]
+  question_ids, _, scores, labels = random_split(50, seed=1)
   values = metrics.per_question(scores, labels)
   trec_files.write_per_question(tmp_path / "table", question_ids, labels, values)
   header, first = (tmp_path / "table").read_text().splitlines()[:2]
