@@ -71,6 +71,21 @@ def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
   assert encoded == list(range(len(texts)))
 
 
+def test_scores_belong_to_their_candidates(predictor):
+  """Scores do not depend on what else is in the split, nor on its order."""
+  actual, variables = predictor
+  asked = questions()
+  scores = next(iter(actual(variables, asked)[0].values()))
+  before = tiny.compilations()
+  assert [len(s) for s in scores] == [3] * 11 + [0]
+  turned = tuple(Question(q.id, q.text, q.candidates[::-1]) for q in asked[::-1])
+  again = next(iter(actual(variables, turned)[0].values()))[::-1]
+  for one, other in zip(scores, again):
+    np.testing.assert_allclose(one, other[::-1], atol=2e-6)
+  actual(variables, asked[:4])
+  assert tiny.compilations() == before
+
+
 def damaged(variables, number):
   """Variables with one number of their last weights that is not finite."""
   flat = traverse_util.flatten_dict(variables, sep="/")
