@@ -17,11 +17,11 @@ COUNTED = (".py", ".sh", ".js", ".css", ".j2", ".html", ".yaml", ".yml", ".toml"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LIMITS = {
   "product files": 234,
-  "product lines": 41_555,
-  "product statements": 24_243,
+  "product lines": 41_560,
+  "product statements": 24_247,
   "comprehensions per 1,000 statements": 47,
   "conditional expressions per 1,000 statements": 23,
-  "test lines": 28_520,
+  "test lines": 27_941,
   "tracked files": 608,
   "words of Markdown": 11_350,  # outside tables and code
 }
