@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tiny
 import tiny_cassie
-import tiny_encoders
 
 from as2jax.data.batches.batch import Tokens, Units
 from as2jax.encoders.bert import BertEncoder
@@ -45,7 +45,7 @@ PACKED = [(1, 0), (2, 3, 4)]
 def initialised(encoder, tokens):
   """Random parameters, wide enough for attention to be far from uniform."""
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
-  return jax.tree.map(jnp.asarray, tiny_encoders.drawn(shapes, 0.2))
+  return jax.tree.map(jnp.asarray, tiny.drawn(shapes, 0.2))
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
