@@ -76,23 +76,29 @@ def added(
 
 def carried(questions: Sequence[Question], source: Sequence[Question]) -> tuple[Question, ...]:
   """Return questions with the mined negatives that `added` gave those of the same ids in `source`."""
-  further: dict[str, dict[str, Candidate]] = {}
-  for question in source:
-    mined = [c for c in question.candidates if c.label == 0 and c.id.startswith(PREFIX)]
-    further[question.id] = {candidate.text: candidate for candidate in mined}
+  further = {question.id: _parted(question)[1] for question in source}
   return tuple(_with(question, further[question.id]) for question in questions)
 
 
 def distinct(questions: Sequence[Question]) -> tuple[Question, ...]:
   """Return questions without mined candidates that text rules have made equal to one before them."""
-  left = []
-  for question in questions:
-    own = tuple(c for c in question.candidates if not c.id.startswith(PREFIX))
-    further: dict[str, Candidate] = {}
-    for candidate in question.candidates[len(own) :]:
+  return tuple(_with(*_parted(question)) for question in questions)
+
+
+def without(questions: Sequence[Question]) -> tuple[Question, ...]:
+  """Return questions without the mined negatives that `added` gave them."""
+  return tuple(_parted(question)[0] for question in questions)
+
+
+def _parted(question: Question) -> tuple[Question, dict[str, Candidate]]:
+  """Return a question with its own candidates, and the first mined negative of each text."""
+  own, further = [], {}
+  for candidate in question.candidates:
+    if candidate.label == 0 and candidate.id.startswith(PREFIX):
       further.setdefault(candidate.text, candidate)
-    left.append(_with(dataclasses.replace(question, candidates=own), further))
-  return tuple(left)
+    else:
+      own.append(candidate)
+  return dataclasses.replace(question, candidates=tuple(own)), further
 
 
 def _with(question: Question, further: Mapping[str, Candidate]) -> Question:

@@ -45,17 +45,17 @@ def pooled(dataset: Dataset, *, negatives: str, beside: Mapping[str, str] = {}) 
   """Turn a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
   Passages are the distinct sentences, queries the questions that have a positive one. The pool of a
-  split that `beside` names has the sentences of another split behind its own. The training
+  split that `beside` names has the sentences of another split behind its own; what was mined is in none. The training
   questions keep their own candidates where `negatives` are of the `paragraph`, else the gold one and
   what was mined for them.
   """
 
   def pool(split: str) -> Pool:
-    asked = dataset.splits[split]
+    asked = mined.without(dataset.splits[split])
     whole = pool_of(asked, merge=split != "train")
     if split not in beside:
       return whole
-    every = pool_of((*asked, *dataset.splits[beside[split]]), merge=False)
+    every = pool_of((*asked, *mined.without(dataset.splits[beside[split]])), merge=False)
     return dataclasses.replace(whole, passages=every.passages)
 
   pools = Splits(dataset.splits, pool)

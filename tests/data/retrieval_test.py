@@ -112,10 +112,10 @@ def test_passages_of_a_pool_have_ids_of_their_own():
 
 
 def test_mined_negatives_stay_beside_the_positives_and_none_twice(tmp_path):
-  load_train = lambda **values: load.load(
-    section(rules=("lowercase",), **values), "retrieve"
-  ).splits["train"]
-  questions = load.load(section()).splits["train"]
+  loaded = lambda **values: load.load(
+    section(rules=("lowercase",), holdout=0.2, **values), "retrieve"
+  )
+  questions = load.load(section(holdout=0.2)).splits["train"]
   asked, silent = (
     next(q for q in questions if bool(q.positives) == answerable) for answerable in (True, False)
   )
@@ -123,11 +123,14 @@ def test_mined_negatives_stay_beside_the_positives_and_none_twice(tmp_path):
   rows = [mined.line(q, Candidate("", text, 0)) for q in (asked, silent) for text in texts]
   (tmp_path / mined.FILE).write_text("".join(rows))
   (tmp_path / mined.CARD).write_text("{}")
-  plain, more = load_train(), load_train(mined=(str(tmp_path),))
+  before, after = loaded(), loaded(mined=(str(tmp_path),))
+  plain, more = before.splits["train"], after.splits["train"]
   added = {q.id: q.candidates[1:] for q in more}
   assert [(c.text, c.label) for c in added.pop(asked.id)] == [("mined text", 0)]
   assert not any(added.values())
   assert [q.candidates[:1] for q in more] == [q.candidates for q in plain]
+  # What was mined is in no pool, so that runs with and without it are measured by the same.
+  assert all(after.pools[split] == before.pools[split] for split in before.pools)
 
 
 def article(title):
