@@ -187,8 +187,6 @@ def _object(pairs: Sequence[tuple[str, object]]) -> dict:
 
 def text_problem(name: str, value: object) -> str:
   """Say what is wrong with the text of a field, "" where nothing is; an id or group may be a number."""
-  if value is None or (name in NAMES and type(value) is int):
-    return ""
-  if isinstance(value, str):
+  if value is None or isinstance(value, str) or (name in NAMES and type(value) is int):
     return ""
   return f"the field {name} is {quoted(json.dumps(value, default=str))}; expected a text in quotes"

@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -185,14 +186,12 @@ def _evaluated(folder: str, split: str) -> bool:
 
 def _joined(parts: Sequence[RunScores], split: str) -> RunScores:
   """Return a system's scores on several splits as of one; groups of different splits are apart."""
-  first, tied, groups, number = parts[0], dict(parts[0].tied), [], 0
+  first, tied, groups, number = parts[0], Counter(), [], 0
   for part in parts:
+    tied.update(part.tied)
     own = significance.Groups.of(part.groups, len(part.ids))
     groups.append(own.number + number)
     number += own.count
-  for part in parts[1:]:
-    for metric, count in part.tied.items():
-      tied[metric] = tied.get(metric, 0) + count
 
   def together(name: str) -> np.ndarray | None:
     columns = [getattr(part, name) for part in parts]
@@ -365,10 +364,8 @@ def _files(name: str, judge: Source | None) -> dict[str, Table]:
   """Return the tables of a system's files: as they are, or of run files by a run's judgements."""
   tables: dict[str, Table] = {}
   for file in files_of(name)[1]:
-    if is_run_file(file):
-      tables[file] = _measured(file, judge)
-    else:
-      tables[file] = trec_files.read_per_question(file)
+    of_run = is_run_file(file)
+    tables[file] = _measured(file, judge) if of_run else trec_files.read_per_question(file)
   return tables
 
 

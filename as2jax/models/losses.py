@@ -44,7 +44,6 @@ class Loss:
 
   layouts: ClassVar[tuple[str, ...]] = ()
   outputs: ClassVar[tuple[str, ...]] = ()
-
   inputs: ClassVar[tuple["Input", ...]] = ()
   whole_batch: ClassVar[bool] = False
   reads_unlabelled: ClassVar[bool] = False

@@ -106,30 +106,26 @@ def test_a_reranking_data_set_as_a_pool():
 def test_passages_of_a_pool_have_ids_of_their_own():
   first = Question("1", "A ?", (Candidate("2:3", "One.", 1),))
   second = Question("1:2", "A ?", (Candidate("3", "Two.", 1),))
-  told = "one of question '1:2', would be the passage '1:2:3'"
-  with pytest.raises(InputError, match=told):
+  with pytest.raises(InputError, match="one of question '1:2', would be the passage '1:2:3'"):
     pool_of((first, second), merge=False)
 
 
-def test_mined_negatives_stay_beside_the_positives_and_none_twice(tmp_path):
-  loaded = lambda **values: load.load(
-    section(rules=("lowercase",), holdout=0.2, **values), "retrieve"
-  )
+def test_mined_negatives_stay_beside_the_positives_none_twice_and_in_no_pool(tmp_path):
+  how = {"rules": ("lowercase",), "holdout": 0.2}
   questions = load.load(section(holdout=0.2)).splits["train"]
-  asked, silent = (
-    next(q for q in questions if bool(q.positives) == answerable) for answerable in (True, False)
-  )
+  asked = next(q for q in questions if q.positives)
+  silent = next(q for q in questions if not q.positives)
   texts = (asked.candidates[asked.positives[0]].text.upper(), "Mined Text", "MINED text")
   rows = [mined.line(q, Candidate("", text, 0)) for q in (asked, silent) for text in texts]
   (tmp_path / mined.FILE).write_text("".join(rows))
   (tmp_path / mined.CARD).write_text("{}")
-  before, after = loaded(), loaded(mined=(str(tmp_path),))
+  before = load.load(section(**how), "retrieve")
+  after = load.load(section(**how, mined=(str(tmp_path),)), "retrieve")
   plain, more = before.splits["train"], after.splits["train"]
   added = {q.id: q.candidates[1:] for q in more}
   assert [(c.text, c.label) for c in added.pop(asked.id)] == [("mined text", 0)]
   assert not any(added.values())
   assert [q.candidates[:1] for q in more] == [q.candidates for q in plain]
-  # What was mined is in no pool, so that runs with and without it are measured by the same.
   assert all(after.pools[split] == before.pools[split] for split in before.pools)
 
 
