@@ -523,10 +523,9 @@ def _run(name: str, split: str, wanted: Collection[int]) -> Source:
       if outcome["seed"] in (wanted or seeds):
         tables[file] = ids, table
       rows = _counted(table, rule)
-      if metric not in table or not rows.any():
-        agree = False
-      elif abs(table[metric][rows].mean() - outcome["metrics"][title]["value"]) > 1e-9:
-        agree = False
+      told = outcome["metrics"][title]["value"]
+      measured = metric in table and rows.any()
+      agree = agree and measured and abs(table[metric][rows].mean() - told) <= 1e-9
     if agree:
       begun = trained.get("warm_start", {"seeds": []})
       for of_seeds in (content, trained, begun) if wanted else ():
