@@ -44,10 +44,10 @@ def retrieval(dataset: Dataset, *, negatives: str, text_rules: Sequence[str]) ->
 def pooled(dataset: Dataset, *, negatives: str, beside: Mapping[str, str] = {}) -> Retrieval:  # noqa: B006
   """Turn a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
-  Passages are the distinct sentences, queries the questions that have a positive one. The pool of a
-  split that `beside` names has the sentences of another split behind its own; what was mined is in none. The training
-  questions keep their own candidates where `negatives` are of the `paragraph`, else the gold one and
-  what was mined for them.
+  Passages are the distinct sentences (none that was mined), queries the questions that have a positive
+  one. The pool of a split that `beside` names has the sentences of another split behind its own. The
+  training questions keep their own candidates where `negatives` are of the `paragraph`, else the gold
+  one and what was mined for them.
   """
 
   def pool(split: str) -> Pool:
